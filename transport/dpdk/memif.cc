@@ -51,7 +51,7 @@ Result<std::unique_ptr<io::Device>> open_memif(const Url& url, uint32_t mtu, Nan
   if (const auto folder = std::filesystem::path(url.path).parent_path();
       !folder.empty() && is_refused(folder))
     return fail(INA_ERR_NO_SWITCH, "No memif of a switch answered at " + url.path +
-                                       ": this user may not read and " + "write the folder " +
+                                       ": this user may not read and write the folder " +
                                        folder.string() + ", as DPDK's driver wants");
   const auto made_from = arguments(url, mtu);
   if (!made_from) return tl::unexpected(made_from.error());
