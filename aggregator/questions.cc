@@ -18,14 +18,15 @@ bool Aggregator::answer_question(Job& job, Seq seq, const RxPacket& packet, Verd
   const Bitmap lost = missing & (bit_of(packet.rank) | came_later(job, seq));
   const bool parked = left_behind(job, number);
   if (lost == 0 && (parked ? given_later(job, seq) : missing == 0)) return false;
-  ++counters_.asked_again;
   verdict.fate = Verdict::Fate::kForwarded;
-  ask_again(job, seq, wire::Phase::kLost, lost, packet.job, verdict);
-  if (!parked)
-    ask_again(job, seq, wire::Phase::kAgain, missing & ~lost, packet.job, verdict);
-  else if (lost == 0)
+  if (parked && lost == 0) {
     // Whoever keeps it waits for a slow worker, or for its turn on its own link.
     emit_parked(job, seq, Emission::To::kSender, packet.job, verdict);
+    return true;
+  }
+  ++counters_.asked_again;
+  ask_again(job, seq, wire::Phase::kLost, lost, packet.job, verdict);
+  if (!parked) ask_again(job, seq, wire::Phase::kAgain, missing & ~lost, packet.job, verdict);
   return true;
 }
 
