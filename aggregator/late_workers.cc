@@ -1,6 +1,7 @@
 #include "aggregator/late_workers.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace ina::aggregator {
 
@@ -33,9 +34,31 @@ Seq LateWorkers::slowest() const {
   return *std::ranges::min_element(progresses());
 }
 
+void LateWorkers::find_slowest(Nanos now) {
+  if (now < find_slowest_at_) return;
+  find_slowest_at_ = now + patience_;
+  const auto at = std::ranges::min_element(progresses()) - progresses().begin();
+  const Bitmap slowest = bit_of(Rank{static_cast<uint8_t>(at)});
+  if (slowest != slowest_) slowest_since_ = now;
+  slowest_ = slowest;
+  for_long_ = now - slowest_since_ >= horizon() / 2;
+}
+
+/// A worker that is always a few fragments behind the first would be taken for late with the
+/// slowest, and be so for ever: its contributions follow what was parked. Sums that lack two go to
+/// the fallback, for some at the slowest worker itself, whose link is the bottleneck.
+bool LateWorkers::soon_waits_for_one(const Slot& slot, Bitmap full, Seq end) const {
+  const Bitmap missing = full & ~(slot.bits | slot.at_fallback);
+  if (!for_long_ || (missing & slowest_) == 0 || slot.seq + pressure_ < end) return false;
+  for (Bitmap left = missing & ~slowest_; left != 0; left &= left - 1)
+    if (progress(static_cast<size_t>(std::countr_zero(left))) + begin_ > slot.seq) return true;
+  return false;
+}
+
 bool LateWorkers::help_pays(Nanos now) {
   if (!if_it_pays_) return true;
   if (now < rests_until_) return false;
+  find_slowest(now);
   lockstep_.look(progresses(), help_, now);
   if (lockstep_.pays()) return true;
   const bool again = now - rests_until_ < rest_;

@@ -42,6 +42,9 @@ class LateWorkers {
   bool help_pays(Nanos now);
   /// Whether an incomplete fragment waits for late workers alone. `end`: 1 + the newest fragment.
   bool are_all_awaited_by(const Slot& slot, Bitmap full, Seq end, Nanos now);
+  /// Whether an incomplete fragment soon waits for one worker alone that has been the slowest for
+  /// long: the others that it lacks are near.
+  bool soon_waits_for_one(const Slot& slot, Bitmap full, Seq end) const;
   /// A fragment was parked.
   void count_parked(Nanos now);
   /// The cost of help.
@@ -49,6 +52,7 @@ class LateWorkers {
 
  private:
   Nanos horizon() const { return JobSpec::kHorizonPatiences * patience_; }
+  void find_slowest(Nanos now);
   std::span<const Seq> progresses() const { return std::span(progress_).first(workers_); }
 
   // Of the JobSpec.
@@ -63,6 +67,10 @@ class LateWorkers {
   Bitmap waited_for_ = 0;   ///< workers that hold others up, and are not late,
   Nanos waited_since_ = 0;  ///< since then
   Nanos calm_at_ = 0;       ///< nothing was parked in the horizon before that
+  Bitmap slowest_ = 0;      ///< this worker,
+  Nanos slowest_since_ = 0;
+  bool for_long_ = false;  ///< for half a horizon, no other
+  Nanos find_slowest_at_ = 0;
   bool resting_ = false;
   Nanos rests_until_ = 0;  ///< nothing is parked before that
   Nanos rest_ = 0;         ///< the last one was so long

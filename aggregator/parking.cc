@@ -31,6 +31,7 @@ void Aggregator::park_left_behind(Job& job, JobIndex index, Nanos now, Verdict& 
     Slot* const slot = find_slot(job, seq);
     if (slot && slot->state == SlotState::kFilling) {
       if (!job.late.are_all_awaited_by(*slot, job.full, job.recent.end(), now)) return;
+      if (job.late.soon_waits_for_one(*slot, job.full, job.recent.end())) return;
       ++job.park_next;
       return park(job, *slot, now, verdict);
     }

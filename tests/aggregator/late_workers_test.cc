@@ -57,6 +57,41 @@ TEST_F(LateWorkersTest, PatienceBeginsAgainWhenNobodyHasWaited) {
   EXPECT_TRUE(late_only(0b0111, 2 * kPatience));
 }
 
+/// One worker is slow for good, and another one a few fragments behind the first.
+TEST_F(LateWorkersTest, WhoIsNearIsWaitedForWhereOneIsAlwaysSlow) {
+  constexpr Nanos kHalfHorizon = JobSpec::kHorizonPatiences * kPatience / 2;
+  late_ = LateWorkers(spec_of(true));
+  const auto soon = [this](Bitmap bits, uint64_t behind) {
+    Slot slot;
+    slot.seq = Seq{1000};
+    slot.bits = bits;
+    return late_.soon_waits_for_one(slot, kAll, Seq{1000 + behind});
+  };
+  for (uint8_t rank = 0; rank < 3; ++rank) late_.came(Rank{rank}, Seq{rank == 2 ? 997u : 1004u});
+  late_.help_pays(0);
+  EXPECT_FALSE(soon(0b0011, 4)) << "it may only be its turn";
+  late_.help_pays(kHalfHorizon);
+  EXPECT_TRUE(soon(0b0011, 4));
+  EXPECT_FALSE(soon(0b0111, 4)) << "the slowest alone is missing";
+  EXPECT_FALSE(soon(0b1011, 4)) << "it is not";
+  EXPECT_FALSE(soon(0b0011, 9)) << "others are held up";
+  late_.came(Rank{3}, Seq{1002});
+  late_.help_pays(kHalfHorizon + kPatience);
+  EXPECT_FALSE(soon(0b0011, 4)) << "another one is the slowest now";
+}
+
+TEST_F(LateWorkersTest, WhoIsFarIsNotWaitedFor) {
+  constexpr Nanos kHalfHorizon = JobSpec::kHorizonPatiences * kPatience / 2;
+  late_ = LateWorkers(spec_of(true));
+  for (uint8_t rank = 0; rank < 3; ++rank) late_.came(Rank{rank}, Seq{rank == 2 ? 900u : 1004u});
+  late_.help_pays(0);
+  late_.help_pays(kHalfHorizon);
+  Slot slot;
+  slot.seq = Seq{1000};
+  slot.bits = 0b0011;
+  EXPECT_FALSE(late_.soon_waits_for_one(slot, kAll, Seq{1004}));
+}
+
 TEST_F(LateWorkersTest, AFragmentThatIsHardlyBehindHoldsNobodyUp) {
   // Nothing was parked lately: help begins further behind.
   EXPECT_FALSE(late_only(0b0111, 0, 4));
