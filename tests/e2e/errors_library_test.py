@@ -73,7 +73,7 @@ class LibraryErrorsTest(error_cases.LibraryCases):
 
     def test_a_group_whose_job_has_ended(self):
         self.start()
-        ranks = self.job_of(2, "ends", timeout_s=0.1)
+        ranks = self.job_of(2, "ends", timeout_s=2)  # of joining, too
         groups = self.groups_of(ranks)
         self.assertIn("INA_ERR_TIMEOUT", errors_of(1, lambda rank: ranks[0].allreduce())[0])
         self.stop()
