@@ -51,17 +51,10 @@ class LibraryErrorsTest(error_cases.LibraryCases):
         self.start()
         ranks = self.job_of(2, "group")
         groups = self.groups_of(ranks)
-        kept = groups[0].allreduce_async()
-
-        def call(rank):
-            if rank == 0:
-                groups[0].finalize()
-            else:
-                groups[1].allreduce(1000)
-
-        texts = errors_of(2, call)
-        self.expect("left with …", texts[0], "INA_ERR_ABORTED")
-        self.expect("it left before its operations were complete", texts[1], "INA_ERR_ABORTED")
+        elements = 4 << 20  # more than a window, so that rank 0 cannot have sent all
+        kept = groups[0].allreduce_async(elements)
+        self.fails("left with …", groups[0].finalize, "INA_ERR_ABORTED")
+        self.fails("it left before its operations were complete", lambda: groups[1].allreduce(elements), "INA_ERR_ABORTED")
         del kept
 
     def test_waiting_for_a_rank_that_left(self):
