@@ -82,6 +82,18 @@ class ParkTest : public PolicyTest {
                 .values = values,
                 .origin = wire::Origin::kParker});
   }
+  void start_lossy() {
+    lossy_ = true;
+    given_.assign(JobSpec::seen_words(window_, 1), GivenResult{});
+    start(16);
+  }
+  /// Where a question of rank 2, which the switch may answer, goes.
+  To asked_for(JobIndex job, uint64_t seq) {
+    return say({.type = Type::kQuery, .job = job, .rank = 2, .seq = seq, .flags = wire::kFlagQuick})
+        .emission[0]
+        .to;
+  }
+
   uint32_t window_ = kWindow;
   uint32_t park_begin_ = 0;
   bool park_if_it_pays_ = false;
@@ -89,7 +101,7 @@ class ParkTest : public PolicyTest {
   Nanos patience_ = 0;
   bool park_home_ = false;
   bool lossy_ = false;  ///< the switch answers questions
-  std::vector<GivenResult> given_ = std::vector<GivenResult>(JobSpec::seen_words(kWindow, 1));
+  std::vector<GivenResult> given_;
 };
 
 TEST_F(ParkTest, WhatIsLeftBehindGoesToTheFallbackAndItsWorkersAreTold) {
@@ -175,10 +187,9 @@ TEST_F(ParkTest, WhoHasMadeAResultIsNotToldOfIt) {
 
 /// On a slow link the fallback's polls, and answers to them, would take the place of results.
 TEST_F(ParkTest, WhoAsksForWhatIsKeptIsToldToWait) {
-  lossy_ = true;
   for (const uint32_t park_room : {0u, 4u}) {
     SCOPED_TRACE(park_room);
-    start(16);
+    start_lossy();
     const JobIndex job = add_parking_job(park_room);
     const auto ask = [&](uint32_t rank, uint16_t flags = wire::kFlagQuick) {
       return say({.type = Type::kQuery, .job = job, .rank = rank, .flags = flags});
@@ -206,10 +217,8 @@ TEST_F(ParkTest, WhoAsksForWhatIsKeptIsToldToWait) {
 /// Results of a keeper come in order: what it has kept for longer was lost. So the fallback is to
 /// find out.
 TEST_F(ParkTest, WhatAKeeperShouldHaveGivenOutIsAskedForAtTheFallback) {
-  lossy_ = true;
   window_ = 16;
-  given_.assign(JobSpec::seen_words(window_, 1), GivenResult{});
-  start(16);
+  start_lossy();
   const JobIndex job = add_parking_job(4);
   std::vector<Rank> keepers;
   for (uint64_t seq = 0; seq < 4 + kParkAfter; ++seq) {
@@ -222,37 +231,25 @@ TEST_F(ParkTest, WhatAKeeperShouldHaveGivenOutIsAskedForAtTheFallback) {
   ASSERT_EQ(keepers[1], keepers[3]) << "the least loaded one in turn";
   ASSERT_NE(keepers[2], keepers[3]);
   for (uint64_t seq = 0; seq < 4; ++seq) grad(job, 2, seq, 1);
-  const auto asked_for = [&](uint64_t seq) {
-    return say({.type = Type::kQuery, .job = job, .rank = 2, .seq = seq, .flags = wire::kFlagQuick})
-        .emission[0]
-        .to;
-  };
-  EXPECT_EQ(asked_for(1), To::kSender);
+  EXPECT_EQ(asked_for(job, 1), To::kSender);
   say({.type = Type::kResult,
        .job = job,
        .rank = value(keepers[3]),
        .seq = 3,
        .values = {3},
        .origin = wire::Origin::kParker});
-  EXPECT_EQ(asked_for(1), To::kFallback);
-  EXPECT_EQ(asked_for(2), To::kSender) << "another one keeps it";
+  EXPECT_EQ(asked_for(job, 1), To::kFallback);
+  EXPECT_EQ(asked_for(job, 2), To::kSender) << "another one keeps it";
 }
 
 TEST_F(ParkTest, WhatAHomeShouldHaveDecidedIsAskedForThere) {
-  lossy_ = true;
   window_ = 16;
-  given_.assign(JobSpec::seen_words(window_, 1), GivenResult{});
-  start(16);
+  start_lossy();
   const JobIndex job = add_parking_job(0);
   for (uint64_t seq = 0; seq < 4 + kParkAfter; ++seq)
     for (uint32_t rank = 0; rank < 2; ++rank) grad(job, rank, seq, 1);
   for (uint64_t seq = 0; seq < 4; ++seq) grad(job, 2, seq, 1);
-  const auto asked_for = [&](uint64_t seq) {
-    return say({.type = Type::kQuery, .job = job, .rank = 2, .seq = seq, .flags = wire::kFlagQuick})
-        .emission[0]
-        .to;
-  };
-  EXPECT_EQ(asked_for(0), To::kSender);
+  EXPECT_EQ(asked_for(job, 0), To::kSender);
   say({.type = Type::kResult,
        .job = job,
        .rank = value(home_of(Seq{3}, 3)),
@@ -260,13 +257,12 @@ TEST_F(ParkTest, WhatAHomeShouldHaveDecidedIsAskedForThere) {
        .values = {3},
        .origin = wire::Origin::kFallback,
        .bitmap = 0b111});
-  EXPECT_EQ(asked_for(0), To::kFallback) << "its home is that of fragment 3";
-  EXPECT_EQ(asked_for(1), To::kSender);
+  EXPECT_EQ(asked_for(job, 0), To::kFallback) << "its home is that of fragment 3";
+  EXPECT_EQ(asked_for(job, 1), To::kSender);
 }
 
 TEST_F(ParkTest, AKeptResultThatWasGivenOutIsGivenAgain) {
-  lossy_ = true;
-  start(16);
+  start_lossy();
   const JobIndex job = add_parking_job(4);
   leave_behind(job);
   grad(job, 2, 0, 100);
