@@ -16,6 +16,7 @@ INA_SWITCHD, INACTL, LOAD_WORKER = sys.argv[1:4]
 SECOND_WORKER = pathlib.Path(__file__).with_name("second_worker.py")
 DEADLINE_S = 60
 ELEMENTS, TIMES = 20_000, 5
+ATTEMPTS = 5
 # On a busy machine a worker may pause for long; requests for its results would disturb the counts.
 PATIENT = "recovery: {rto_min: 5 s, rto_max: 10 s}\n"
 
@@ -41,7 +42,8 @@ class MulticastTest(unittest.TestCase):
                 for rank, (host, port) in enumerate(places)]
 
     def finish(self, bed, workers, **frames):
-        """`frames`: the frames of each result, by port. Returns the number of results."""
+        """`frames`: the frames of each result, by port. Returns the number of results, and of those
+        that were given again."""
         for worker in workers:
             text = worker.communicate(timeout=DEADLINE_S)[0]
             self.assertTrue(text.startswith(("INA_OK", "ok")), text)
@@ -49,13 +51,20 @@ class MulticastTest(unittest.TestCase):
         self.assertEqual(status["aggregator"]["slots_used"], 0)
         ports = namespaces.check_books(status)
         results, again = (status["aggregator"][key] for key in ("results", "results_again"))
-        # A frame for each worker would give at least twice as many frames.
-        self.assertGreater(results, again, "this machine loses too much to tell")
         for name, each in frames.items():
             lost = ports[name]["drops"].get("tx_full", 0)
             self.assertGreaterEqual(ports[name]["tx_packets"] + lost, each * results)
             self.assertLessEqual(ports[name]["tx_packets"] + lost, each * results + again)
-        return results
+        return results, again
+
+    def run_job(self, bed, start, **frames):
+        """Has the workers that `start` starts finish, and others after them while so much is lost
+        that the numbers cannot tell: a frame for each worker gives at least twice as many."""
+        for _ in range(ATTEMPTS):
+            results, again = self.finish(bed, start(), **frames)
+            if again < results:
+                return results
+        return self.fail("this machine loses too much to tell")
 
     def segment(self, bed, hosts):
         """Makes host 0 of the bed a kernel bridge with `hosts` hosts of its own."""
@@ -84,26 +93,32 @@ class MulticastTest(unittest.TestCase):
     def test_one_frame_a_result_and_port(self):
         for lcores in (1, 2):
             with self.subTest(lcores=lcores):
-                bed = self.bed(2, ("multicast", "unicast"), f"switch: {{lcores: {lcores}}}\n")
-                near, far = bed.hosts
-                places = [(near, 0), (near, 0), (far, 1), (near, 0), (far, 1)]
-                results = self.finish(bed, self.start(bed, places), port0=1, port1=2)
-                self.assertGreaterEqual(results, TIMES * ELEMENTS / 256)
-                bed.close()
+                self.check_two_ports(f"switch: {{lcores: {lcores}}}\n")
+
+    def check_two_ports(self, more):
+        bed = self.bed(2, ("multicast", "unicast"), more)
+        near, far = bed.hosts
+        places = [(near, 0), (near, 0), (far, 1), (near, 0), (far, 1)]
+        results = self.run_job(bed, lambda: self.start(bed, places), port0=1, port1=2)
+        self.assertGreaterEqual(results, TIMES * ELEMENTS / 256)
+        bed.close()
 
     def test_the_network_replicates(self):
         bed = self.bed(1, ("multicast",))
         hosts = self.segment(bed, 3)
-        self.finish(bed, self.start(bed, [(host, 0) for host in hosts]), port0=1)
+        self.run_job(bed, lambda: self.start(bed, [(host, 0) for host in hosts]), port0=1)
 
     def test_who_does_not_say_that_it_takes_groups_gets_its_own(self):
         bed = self.bed(1, ("multicast",), "fallback: {home: spill}\n"
                                           "jobs: {window_bytes: 64KiB}\n")
         host = bed.hosts[0]
-        workers = [host.start(sys.executable, SECOND_WORKER, bed.socket, "port0", "multicast", rank,
-                              2, host.ip, host.mac, "int32", 5_000, 2, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True) for rank in range(2)]
-        self.finish(bed, workers, port0=2)
+
+        def start():
+            return [host.start(sys.executable, SECOND_WORKER, bed.socket, "port0", "multicast", rank,
+                               2, host.ip, host.mac, "int32", 5_000, 2, stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True) for rank in range(2)]
+
+        self.run_job(bed, start, port0=2)
 
     def test_fallbacks_results_and_restarts(self):
         """Few slots, so that the workers decide some fragments, too; then a restart of the
