@@ -153,6 +153,15 @@ class ProgressTest : public testing::Test {
     progress_.send();
     return operation;
   }
+  /// Has a callback add the operation's status to `told`.
+  void call_back(Operation* operation, std::vector<int>& told) {
+    progress_.completions().add(
+        operation,
+        [](void* argument, int status) {
+          static_cast<std::vector<int>*>(argument)->push_back(status);
+        },
+        &told);
+  }
   Progress::Waited wait(Operation* operation) {
     return progress_.wait(operation, now_ns() + kLongNs);
   }
@@ -326,12 +335,7 @@ TEST_F(ProgressTest, ACallOfTheSwitchIsAnsweredByTheBackgroundThread) {
 TEST_F(ProgressTest, ACallbackIsCalledOnceItsOperationHasEnded) {
   std::vector<int> told;
   Operation* const operation = start();
-  progress_.completions().add(
-      operation,
-      [](void* argument, int status) {
-        static_cast<std::vector<int>*>(argument)->push_back(status);
-      },
-      &told);
+  call_back(operation, told);
   progress_.run_callbacks();
   EXPECT_TRUE(told.empty());
   transport_->answer();
@@ -343,12 +347,7 @@ TEST_F(ProgressTest, ACallbackIsCalledOnceItsOperationHasEnded) {
 TEST_F(ProgressTest, ACallbackIsCalledAlsoForTheLastResultBeforeTheSwitchGoes) {
   std::vector<int> told;
   Operation* const operation = start();
-  progress_.completions().add(
-      operation,
-      [](void* argument, int status) {
-        static_cast<std::vector<int>*>(argument)->push_back(status);
-      },
-      &told);
+  call_back(operation, told);
   progress_.run_callbacks();
   transport_->answer();
   {
