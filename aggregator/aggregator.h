@@ -186,8 +186,8 @@ class Aggregator {
   bool is_within(const Job& job, Seq seq, const RxPacket& packet, Verdict& verdict);
 
   // fallback_messages.cc
-  void on_other(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict);
-  void on_question(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict);
+  void on_other(Job& job, Seq seq, const RxPacket& packet, Nanos now, Verdict& verdict);
+  void on_question(Job& job, Seq seq, const RxPacket& packet, Nanos now, Verdict& verdict);
   void on_old_epoch(const Job& job, const RxPacket& packet, Verdict& verdict);
   void on_fallback_packet(Job& job, const RxPacket& packet, Verdict& verdict);
   void give_out(Job& job, Seq seq, const RxPacket& packet, wire::Origin origin, Verdict& verdict);
@@ -229,7 +229,8 @@ class Aggregator {
   void count_absorbed(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict);
   void finish(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict);
   // questions.cc
-  bool answer_question(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict);
+  bool answer_question(Job& job, Seq seq, const RxPacket& packet, Nanos now, Verdict& verdict);
+  bool tell_to_wait(Job& job, Seq seq, const RxPacket& packet, Nanos now, Verdict& verdict);
   Bitmap came_later(const Job& job, Seq seq) const;
   bool given_later(const Job& job, Seq seq) const;
   void ask_again(const Job& job, Seq seq, wire::Phase phase, Bitmap workers, JobIndex index,

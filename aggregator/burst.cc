@@ -244,7 +244,7 @@ template <class Policy>
   if (!job.present) return drop(verdict, DropReason::kBadJob);
   if (job.aborted) return drop(verdict, DropReason::kJobAborted);
   if (packet.message.type != Type::kGrad) [[unlikely]]
-    return on_other(job, lookup.seq, packet, verdict);
+    return on_other(job, lookup.seq, packet, now, verdict);
   if (!is_within(job, lookup.seq, packet, verdict)) return;
   if (const uint32_t epoch = packet.message.epoch; epoch != job.spec.epoch) [[unlikely]] {
     if (epoch > job.spec.epoch) return drop(verdict, DropReason::kFutureEpoch);

@@ -10,15 +10,16 @@ namespace ina::aggregator {
 using wire::Type;
 
 /// All but contributions.
-void Aggregator::on_other(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict) {
+void Aggregator::on_other(Job& job, Seq seq, const RxPacket& packet, Nanos now, Verdict& verdict) {
   const Type type = packet.message.type;
   if (type == Type::kResult || type == Type::kRemind || type == Type::kPoll)
     return on_fallback_packet(job, packet, verdict);
-  if (is_within(job, seq, packet, verdict)) on_question(job, seq, packet, verdict);
+  if (is_within(job, seq, packet, verdict)) on_question(job, seq, packet, now, verdict);
 }
 
 /// Messages between workers and their fallback.
-void Aggregator::on_question(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict) {
+void Aggregator::on_question(Job& job, Seq seq, const RxPacket& packet, Nanos now,
+                             Verdict& verdict) {
   const Type type = packet.message.type;
   switch (type) {
     case Type::kQuery:
@@ -30,7 +31,7 @@ void Aggregator::on_question(Job& job, Seq seq, const RxPacket& packet, Verdict&
       // There is a result, and it may be that nobody needs it from the switch any more.
       if (type == Type::kHave && job.spec.parked_at) unpark(job, number_of(seq));
       if (type == Type::kQuery) {
-        if (answer_question(job, seq, packet, verdict)) return;
+        if (answer_question(job, seq, packet, now, verdict)) return;
         if (left_behind(job, number_of(seq)) && job.recent.seen(number_of(seq)) == job.full)
           job.late.help().asked += shape_.lanes;
       }

@@ -2,8 +2,17 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 namespace ina::aggregator {
+
+namespace {
+
+constexpr Nanos kMomentPatiences = 4;
+// A worker that has sent nothing for longer may have stopped.
+constexpr Nanos kComingPatiences = 10;
+
+}  // namespace
 
 LateWorkers::LateWorkers(const JobSpec& spec)
     : workers_(spec.workers),
@@ -12,6 +21,8 @@ LateWorkers::LateWorkers(const JobSpec& spec)
       patience_(spec.park_patience),
       if_it_pays_(spec.park_if_it_pays) {
   progress_.fill(spec.start);
+  watched_.fill(spec.start);
+  moved_at_.fill(std::numeric_limits<Nanos>::min() / 2);
   if (!if_it_pays_) return;
   lockstep_ = Lockstep(spec.workers, spec.park_window, patience_, horizon());
   lockstep_.begin(progresses(), {}, 0);
@@ -34,14 +45,40 @@ Seq LateWorkers::slowest() const {
   return *std::ranges::min_element(progresses());
 }
 
+void LateWorkers::watch(Nanos now) {
+  if (now < watch_at_) return;
+  watch_at_ = now + patience_;
+  find_slowest(now);
+  note_moves(now);
+}
+
+/// Where an operation begins, another worker is the last one for a moment.
 void LateWorkers::find_slowest(Nanos now) {
-  if (now < find_slowest_at_) return;
-  find_slowest_at_ = now + patience_;
-  const auto at = std::ranges::min_element(progresses()) - progresses().begin();
-  const Bitmap slowest = bit_of(Rank{static_cast<uint8_t>(at)});
-  if (slowest != slowest_) slowest_since_ = now;
-  slowest_ = slowest;
-  for_long_ = now - slowest_since_ >= horizon() / 2;
+  const Seq least = slowest();
+  if (straggler_ && progress(value(*straggler_)) == least) {
+    straggler_at_ = now;
+  } else if (!straggler_ || now - straggler_at_ >= kMomentPatiences * patience_) {
+    const auto at = std::ranges::find(progresses(), least) - progresses().begin();
+    straggler_ = Rank{static_cast<uint8_t>(at)};
+    straggler_since_ = straggler_at_ = now;
+  }
+  for_long_ = now - straggler_since_ >= horizon() / 2;
+}
+
+void LateWorkers::note_moves(Nanos now) {
+  for (size_t rank = 0; rank < workers_; ++rank) {
+    if (progress_[rank] == watched_[rank]) continue;
+    watched_[rank] = progress_[rank];
+    moved_at_[rank] = now;
+  }
+}
+
+bool LateWorkers::are_coming(Bitmap workers, Seq seq, Nanos now) const {
+  for (Bitmap left = workers; left != 0; left &= left - 1) {
+    const auto rank = static_cast<size_t>(std::countr_zero(left));
+    if (progress(rank) > seq || now - moved_at_[rank] > kComingPatiences * patience_) return false;
+  }
+  return workers != 0;
 }
 
 /// A worker that is always a few fragments behind the first would be taken for late with the
@@ -49,8 +86,9 @@ void LateWorkers::find_slowest(Nanos now) {
 /// the fallback, for some at the slowest worker itself, whose link is the bottleneck.
 bool LateWorkers::soon_waits_for_one(const Slot& slot, Bitmap full, Seq end) const {
   const Bitmap missing = full & ~(slot.bits | slot.at_fallback);
-  if (!for_long_ || (missing & slowest_) == 0 || slot.seq + pressure_ < end) return false;
-  for (Bitmap left = missing & ~slowest_; left != 0; left &= left - 1)
+  if (!for_long_ || (missing & bit_of(*straggler_)) == 0 || slot.seq + pressure_ < end)
+    return false;
+  for (Bitmap left = missing & ~bit_of(*straggler_); left != 0; left &= left - 1)
     if (progress(static_cast<size_t>(std::countr_zero(left))) + begin_ > slot.seq) return true;
   return false;
 }
@@ -58,7 +96,6 @@ bool LateWorkers::soon_waits_for_one(const Slot& slot, Bitmap full, Seq end) con
 bool LateWorkers::help_pays(Nanos now) {
   if (!if_it_pays_) return true;
   if (now < rests_until_) return false;
-  find_slowest(now);
   lockstep_.look(progresses(), help_, now);
   if (lockstep_.pays()) return true;
   const bool again = now - rests_until_ < rest_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <span>
 
 #include "aggregator/job_spec.h"
@@ -34,6 +35,11 @@ class LateWorkers {
   /// The job goes on in another epoch.
   void forget();
 
+  /// Watches who is the slowest, and who goes on at all. Costs nothing between two patiences.
+  void watch(Nanos now);
+  /// Whether these workers are slow and no more: they have sent nothing later, and lately
+  /// something.
+  bool are_coming(Bitmap workers, Seq seq, Nanos now) const;
   /// Whether help that rested begins again: fragments that all have sent, below slowest(), need
   /// none.
   bool wakes(Nanos now);
@@ -53,6 +59,7 @@ class LateWorkers {
  private:
   Nanos horizon() const { return JobSpec::kHorizonPatiences * patience_; }
   void find_slowest(Nanos now);
+  void note_moves(Nanos now);
   std::span<const Seq> progresses() const { return std::span(progress_).first(workers_); }
 
   // Of the JobSpec.
@@ -62,19 +69,22 @@ class LateWorkers {
   Nanos patience_ = 0;
   bool if_it_pays_ = false;
 
-  Bitmap late_ = 0;         ///< workers for which fragments are parked
-  Bitmap out_of_room_ = 0;  ///< workers whose windows are full
-  Bitmap waited_for_ = 0;   ///< workers that hold others up, and are not late,
-  Nanos waited_since_ = 0;  ///< since then
-  Nanos calm_at_ = 0;       ///< nothing was parked in the horizon before that
-  Bitmap slowest_ = 0;      ///< this worker,
-  Nanos slowest_since_ = 0;
-  bool for_long_ = false;  ///< for half a horizon, no other
-  Nanos find_slowest_at_ = 0;
+  Bitmap late_ = 0;                ///< workers for which fragments are parked
+  Bitmap out_of_room_ = 0;         ///< workers whose windows are full
+  Bitmap waited_for_ = 0;          ///< workers that hold others up, and are not late,
+  Nanos waited_since_ = 0;         ///< since then
+  Nanos calm_at_ = 0;              ///< nothing was parked in the horizon before that
+  std::optional<Rank> straggler_;  ///< the slowest worker, since then but for moments
+  Nanos straggler_since_ = 0;
+  Nanos straggler_at_ = 0;  ///< it was the slowest then
+  bool for_long_ = false;   ///< for half a horizon
+  Nanos watch_at_ = 0;
   bool resting_ = false;
   Nanos rests_until_ = 0;  ///< nothing is parked before that
   Nanos rest_ = 0;         ///< the last one was so long
   std::array<Seq, kMaxWorkers> progress_{};
+  std::array<Seq, kMaxWorkers> watched_{};     ///< progress when last watched
+  std::array<Nanos, kMaxWorkers> moved_at_{};  ///< there was some then
   Lockstep lockstep_;
   Lockstep::Help help_;
 };

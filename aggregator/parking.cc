@@ -19,6 +19,7 @@ void Aggregator::set_parker(JobIndex index, Rank rank, bool can) {
 /// leaves one more behind, so this keeps up.
 void Aggregator::park_left_behind(Job& job, JobIndex index, Nanos now, Verdict& verdict) {
   constexpr int kLooks = 4;
+  job.late.watch(now);
   if (job.late.wakes(now)) job.park_next = std::max(job.park_next, number_of(job.late.slowest()));
   if (!job.late.help_pays(now)) return;
   if (verdict.emissions != 0) return;  // no room for two more

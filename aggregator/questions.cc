@@ -8,8 +8,11 @@ namespace ina::aggregator {
 using wire::Type;
 
 /// False: only the fallback can find out.
-bool Aggregator::answer_question(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict) {
-  if (!job.given.remembers() || (packet.message.flags & wire::kFlagQuick) == 0) return false;
+bool Aggregator::answer_question(Job& job, Seq seq, const RxPacket& packet, Nanos now,
+                                 Verdict& verdict) {
+  if (!job.given.remembers()) return false;
+  if ((packet.message.flags & wire::kFlagQuick) == 0)
+    return tell_to_wait(job, seq, packet, now, verdict);
   if (give_again(job, seq, packet, verdict)) return true;
   // Before the first contribution the contributors are not known.
   const uint64_t number = number_of(seq);
@@ -27,6 +30,17 @@ bool Aggregator::answer_question(Job& job, Seq seq, const RxPacket& packet, Verd
   ++counters_.asked_again;
   ask_again(job, seq, wire::Phase::kLost, lost, packet.job, verdict);
   if (!parked) ask_again(job, seq, wire::Phase::kAgain, missing & ~lost, packet.job, verdict);
+  return true;
+}
+
+/// What the fallback would find out is known: a worker that goes on has not got that far.
+bool Aggregator::tell_to_wait(Job& job, Seq seq, const RxPacket& packet, Nanos now,
+                              Verdict& verdict) {
+  const uint64_t number = number_of(seq);
+  if (!left_behind(job, number) || seq >= job.recent.end()) return false;
+  if (!job.late.are_coming(job.full & ~job.recent.seen(number), seq, now)) return false;
+  verdict.fate = Verdict::Fate::kForwarded;
+  emit_parked(job, seq, Emission::To::kSender, packet.job, verdict);
   return true;
 }
 

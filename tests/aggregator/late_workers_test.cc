@@ -68,15 +68,17 @@ TEST_F(LateWorkersTest, WhoIsNearIsWaitedForWhereOneIsAlwaysSlow) {
     return late_.soon_waits_for_one(slot, kAll, Seq{1000 + behind});
   };
   for (uint8_t rank = 0; rank < 3; ++rank) late_.came(Rank{rank}, Seq{rank == 2 ? 997u : 1004u});
-  late_.help_pays(0);
+  late_.watch(0);
   EXPECT_FALSE(soon(0b0011, 4)) << "it may only be its turn";
-  late_.help_pays(kHalfHorizon);
+  late_.watch(kHalfHorizon);
   EXPECT_TRUE(soon(0b0011, 4));
   EXPECT_FALSE(soon(0b0111, 4)) << "the slowest alone is missing";
   EXPECT_FALSE(soon(0b1011, 4)) << "it is not";
   EXPECT_FALSE(soon(0b0011, 9)) << "others are held up";
   late_.came(Rank{3}, Seq{1002});
-  late_.help_pays(kHalfHorizon + kPatience);
+  late_.watch(kHalfHorizon + 3 * kPatience);
+  EXPECT_TRUE(soon(0b0011, 4)) << "another one is the slowest for a moment";
+  late_.watch(kHalfHorizon + 4 * kPatience);
   EXPECT_FALSE(soon(0b0011, 4)) << "another one is the slowest now";
 }
 
@@ -84,12 +86,33 @@ TEST_F(LateWorkersTest, WhoIsFarIsNotWaitedFor) {
   constexpr Nanos kHalfHorizon = JobSpec::kHorizonPatiences * kPatience / 2;
   late_ = LateWorkers(spec_of(true));
   for (uint8_t rank = 0; rank < 3; ++rank) late_.came(Rank{rank}, Seq{rank == 2 ? 900u : 1004u});
-  late_.help_pays(0);
-  late_.help_pays(kHalfHorizon);
+  late_.watch(0);
+  late_.watch(kHalfHorizon);
   Slot slot;
   slot.seq = Seq{1000};
   slot.bits = 0b0011;
   EXPECT_FALSE(late_.soon_waits_for_one(slot, kAll, Seq{1004}));
+}
+
+TEST_F(LateWorkersTest, WhoHasSentSomethingLatelyIsComing) {
+  constexpr Bitmap kSlow = 0b1100;
+  late_.watch(0);
+  EXPECT_FALSE(late_.are_coming(kSlow, Seq{10}, 0)) << "they have sent nothing";
+  late_.came(Rank{2}, Seq{5});
+  late_.came(Rank{3}, Seq{6});
+  late_.watch(kPatience);
+  EXPECT_TRUE(late_.are_coming(kSlow, Seq{10}, kPatience));
+  EXPECT_FALSE(late_.are_coming(kAll, Seq{10}, kPatience)) << "two have sent nothing";
+  EXPECT_FALSE(late_.are_coming(0, Seq{10}, kPatience)) << "nobody is waited for";
+  late_.came(Rank{2}, Seq{9});
+  late_.watch(8 * kPatience);
+  EXPECT_TRUE(late_.are_coming(kSlow, Seq{10}, 11 * kPatience));
+  EXPECT_FALSE(late_.are_coming(kSlow, Seq{10}, 12 * kPatience)) << "rank 3 may have stopped";
+  late_.came(Rank{2}, Seq{10});
+  late_.came(Rank{3}, Seq{9});
+  late_.watch(12 * kPatience);
+  EXPECT_TRUE(late_.are_coming(kSlow, Seq{11}, 12 * kPatience));
+  EXPECT_FALSE(late_.are_coming(kSlow, Seq{10}, 12 * kPatience)) << "rank 2 has sent that";
 }
 
 TEST_F(LateWorkersTest, AFragmentThatIsHardlyBehindHoldsNobodyUp) {

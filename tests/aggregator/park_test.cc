@@ -87,9 +87,9 @@ class ParkTest : public PolicyTest {
     given_.assign(JobSpec::seen_words(window_, 1), GivenResult{});
     start(16);
   }
-  /// Where a question of rank 2, which the switch may answer, goes.
-  To asked_for(JobIndex job, uint64_t seq) {
-    return say({.type = Type::kQuery, .job = job, .rank = 2, .seq = seq, .flags = wire::kFlagQuick})
+  /// Where a question, which the switch may answer, goes.
+  To asked_for(JobIndex job, uint64_t seq, uint32_t rank = 2, uint16_t flags = wire::kFlagQuick) {
+    return say({.type = Type::kQuery, .job = job, .rank = rank, .seq = seq, .flags = flags})
         .emission[0]
         .to;
   }
@@ -211,6 +211,25 @@ TEST_F(ParkTest, WhoAsksForWhatIsKeptIsToldToWait) {
     verdict = ask(2, 0);
     ASSERT_EQ(verdict.emissions, 1) << "it may have been lost on its way there";
     EXPECT_EQ(verdict.emission[0].to, To::kFallback);
+  }
+}
+
+/// The fallback would poll all workers, the slow one too, only to hear that it has not got that far.
+TEST_F(ParkTest, TheFallbackIsNotAskedWhileTheSlowOneComes) {
+  for (const uint32_t park_room : {0u, 4u}) {
+    SCOPED_TRACE(park_room);
+    window_ = 16;
+    start_lossy();
+    const JobIndex job = add_parking_job(park_room);
+    leave_behind(job);
+    EXPECT_EQ(asked_for(job, 0, 0, 0), To::kFallback) << "it has sent nothing";
+    grad(job, 1, kParkAfter, 21);
+    grad(job, 0, kParkAfter + 1, 31);
+    grad(job, 2, 0, 100);
+    EXPECT_EQ(asked_for(job, 1, 0, 0), To::kSender);
+    EXPECT_EQ(asked_for(job, 0, 0, 0), To::kFallback) << "all have sent that";
+    now_ += 1;
+    EXPECT_EQ(asked_for(job, 1, 0, 0), To::kFallback) << "it may have stopped";
   }
 }
 
