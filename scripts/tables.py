@@ -501,7 +501,8 @@ def peers(rows):
         kinds = [row, *(other for other in rows if other["buffers"] == "registered" and all(
             other[key] == row[key] for key in ("collective", "ranks", "bytes")))]
         return "; ".join(" / ".join(f"{kind[key]:.2f}" for kind in kinds)
-                         for key in ("ratio_vs_best_network_peer", "ratio_vs_openmpi_shm"))
+                         for key in ("ratio_vs_best_network_peer", "ratio_vs_openmpi_shm", "ratio_vs_openmpi_default")
+                         if key in row)
     plain = [row for row in rows if row["buffers"] == "plain"]
     sizes, lines = spread_by_size(plain, ("collective", "ranks"), cell)
     return table(["Collective", "Ranks", *sizes], lines)
