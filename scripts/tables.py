@@ -16,6 +16,8 @@ import pathlib
 import re
 import sys
 
+from benchlib import suites
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 POLICIES = ("static", "fcfs", "fcfs+window", "esa", "bound")
 WAYS = ("off", "run-ahead", "switch home", "leader", "fallback", "spill")
@@ -540,7 +542,7 @@ def mpi_suites(rows):
                   "Collective calls of rank 0", "Through the switch"],
                  [[row["suite"], names[row["mpi"]], row["ranks"], f"{row['tests']:,} ({row['skipped']})",
                    len(row["failed_plain"] + row["unfinished_plain"]), len(row["failed"] + row["unfinished"]), len(row["new"]),
-                   f"{row['calls']:,}", f"{row['taken']:,} ({row['taken'] / row['calls']:.1%})"] for row in rows])
+                   f"{row['calls']:,}", f"{row['taken']:,} ({row['taken'] / row['calls']:.1%})"] for row in suites.summed(rows)])
 
 
 def plugins():
