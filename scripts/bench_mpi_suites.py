@@ -2,7 +2,7 @@
 """Third-party MPI programs, with the interposer and without: mpi4py's test suite and HPCC.
 
     bench_mpi_suites.py --build FOLDER [--mpi4py SOURCE] [--hpcc SOURCE] [--mpi openmpi|mpich] [--only MODULES]
-                        [--ranks N] [--quick] [--json FILE]
+                        [--ranks N] [--run all|missing] [--quick] [--json FILE]
 
 SOURCE is a folder with the program's source: mpi4py of the version of Debian's package (3.1.4),
 HPCC 1.5.0. Each is built once against each MPI in BUILD/foreign. Every module of mpi4py's suite
@@ -11,13 +11,19 @@ four ranks (two where the MPI spins). The benchmark fails if a test fails with t
 or a program does not end in time with it alone. --only: the modules of mpi4py whose names contain
 one of these words (commas between them); --quick is --only cco, the collectives.
 
---json writes {"meta", "rows": [{"suite", "mpi", "ranks", "tests", "skipped", "failed",
+--json writes {"meta", "rows": [{"suite", "module", "mpi", "ranks", "tests", "skipped", "failed",
 "failed_plain", "new", "unfinished", "unfinished_plain", "calls", "taken", "left": {reason:
-calls}}]}. calls: collective calls of rank 0; failed: tests that fail with the interposer; new:
-tests that fail with the interposer alone, which decide the result.
+calls}, "commit", "time", "command", "cpu"}]}, a row for each module of mpi4py and each run of HPCC,
+and writes it after each. calls: collective calls of rank 0; failed: tests that fail with the
+interposer; new: tests that fail with the interposer alone, which decide the result.
+
+Rows that the file already has stay, and a program's new row replaces its old one. So a run may be
+interrupted and continued: --run missing leaves out programs that have a row without new failures.
+The table that is printed, and the result, are those of all rows.
 """
 
 import collections
+import json
 import os
 import pathlib
 import re
@@ -30,6 +36,7 @@ from benchlib import command_line, metadata, processes, results, table
 from benchlib.errors import BenchError
 from benchlib.mpi import AS_ROOT, MPIRUN, SPINS
 from benchlib.processes import temporary_folder
+from benchlib.suites import summed
 from benchlib.switch import Switch
 
 PYTHON = "/usr/bin/python3"  # Debian's Python, which matches Debian's MPI
@@ -184,21 +191,23 @@ def run_module(build, target, mpi, module, ranks, folder):
     return outcomes
 
 
-def run_mpi4py(build, source, mpi, words, ranks):
-    """Returns the outcomes by way."""
+def run_mpi4py(build, source, mpi, words, ranks, rows):
+    """Runs the modules that `rows` wants, and adds a row for each."""
     target = built(source, build / f"foreign/mpi4py-{mpi}",
                    [PYTHON, "setup.py", "-q", "build", f"--mpicc={shutil.which('mpicc.' + mpi)}"])
     modules = [path.stem for path in sorted((target / "test").glob("test_*.py"))
                if not words or any(word in path.stem for word in words)]
-    outcomes = {way: Outcome() for way in WAYS}
-    with temporary_folder() as folder:
-        for module in modules:
-            for way, outcome in run_module(build, target, mpi, module, ranks, folder).items():
-                outcomes[way].add(outcome)
-            if outcomes["plain"].tests == 0:
-                raise BenchError(f"{mpi}: no test of {module} has run without the interposer")
-            print(f"{mpi} {module}: {outcomes['ina'].tests} tests so far, new failures {new_failures(outcomes)}", flush=True)
-    return outcomes
+    any_tests = any(row["tests"] for row in rows.rows if (row["suite"], row["mpi"]) == ("mpi4py", mpi))
+    for module in modules:
+        if not rows.wants("mpi4py", module, mpi, ranks):
+            continue
+        with temporary_folder() as folder:
+            outcomes = run_module(build, target, mpi, module, ranks, folder)
+        any_tests |= outcomes["plain"].tests > 0
+        if not any_tests:  # the suite does not start; one that hangs has no end in time
+            raise BenchError(f"{mpi}: no test of {module} has run without the interposer")
+        rows.add(row_of("mpi4py", module, mpi, ranks, outcomes))
+        print(f"{mpi} {module}: {outcomes['ina'].tests} tests, new failures {new_failures(outcomes)}", flush=True)
 
 
 def hpcc_input(text, ranks):
@@ -234,51 +243,97 @@ def run_hpcc(build, source, mpi, ranks):
     return outcomes
 
 
-def row_of(suite, mpi, ranks, outcomes):
+def row_of(suite, module, mpi, ranks, outcomes):
+    """`module`: of mpi4py; "" for HPCC."""
     plain, ina = (outcomes[way] for way in WAYS)
     calls, taken = sum(ina.through.values()), ina.through["the switch"]
-    return {"suite": suite, "mpi": mpi, "ranks": ranks, "tests": ina.tests, "skipped": ina.skipped,
+    return {"suite": suite, "module": module, "mpi": mpi, "ranks": ranks, "tests": ina.tests, "skipped": ina.skipped,
             "failed": sorted(ina.failed), "failed_plain": sorted(plain.failed), "new": new_failures(outcomes),
             "unfinished": sorted(ina.unfinished), "unfinished_plain": sorted(plain.unfinished), "calls": calls,
             "taken": taken, "left": {why: n for why, n in sorted(ina.through.items()) if why != "the switch"}}
 
 
-def main():
+class Rows:
+    """The rows of the result's file, of this run and of earlier ones."""
+
+    KEY = ("suite", "module", "mpi", "ranks")
+
+    def __init__(self, path, missing_only):
+        self.path, self.missing_only = path, missing_only
+        self.meta = metadata.measured("mpi-suites", script="bench_mpi_suites.py")
+        # Where a row is from: the rows of a file may be from several runs.
+        self.origin = {key: self.meta[key] for key in ("commit", "time", "command")} | {
+            "cpu": self.meta["machine"].get("cpu")}
+        self.rows = json.loads(path.read_text("utf-8"))["rows"] if path and path.exists() else []
+
+    def _place(self, *key):
+        return next((i for i, row in enumerate(self.rows) if key == tuple(row.get(k) for k in self.KEY)), None)
+
+    def wants(self, *key):
+        """Returns whether the program has to run."""
+        place = self._place(*key)
+        return not self.missing_only or place is None or bool(self.rows[place]["new"])
+
+    def add(self, row):
+        """Replaces the row of the same program, and writes the file. A row of a whole suite gives
+        way to those of its modules."""
+        row = row | self.origin
+        self.rows = [old for old in self.rows if "module" in old
+                     or any(old[key] != row[key] for key in ("suite", "mpi", "ranks"))]
+        place = self._place(*(row[key] for key in self.KEY))
+        if place is None:
+            self.rows.append(row)
+        else:
+            self.rows[place] = row
+        self.rows.sort(key=lambda r: (r["suite"], r["mpi"], r["ranks"], r.get("module", "")))
+        results.write(self.path, {"meta": self.meta, "rows": self.rows})
+
+
+def print_rows(rows):
+    """Prints a line for each suite, and the failures that decide the result."""
+    table.print_table(COLUMNS, [{**row, "failures": len(row["failed"]), "failures_plain": len(row["failed_plain"]),
+                                 "news": len(row["new"]), "share": row["taken"] / max(1, row["calls"])} for row in summed(rows)])
+    for row in rows:
+        for name in row["new"]:
+            print(f"{row['suite']}, {row['mpi']}: fails with the interposer alone: {name}")
+
+
+def parse_options():
     parser = command_line.parser_of(__doc__)
     for name in ("mpi4py", "hpcc"):
         parser.add_argument(f"--{name}", type=pathlib.Path, help=f"folder with the source of {name}")
     parser.add_argument("--mpi", choices=sorted(MPIRUN), help="one alone")
     parser.add_argument("--only", help="mpi4py's modules whose names contain one of these words")
     parser.add_argument("--ranks", type=int, default=MPI4PY_RANKS, help="of mpi4py's suite")
+    parser.add_argument("--run", choices=("all", "missing"), default="all", help="missing: what has no row in the file yet")
     parser.add_argument("--quick", action="store_true", help=f"as --only {','.join(QUICK_WORDS)}")
     options = command_line.parse(parser)
-    build = options.build.resolve()
     if not options.mpi4py and not options.hpcc:
         raise BenchError("--mpi4py or --hpcc says where the source of the program is")
+    options.words = options.only.split(",") if options.only else QUICK_WORDS if options.quick else []
+    return options
+
+
+def main():
+    options = parse_options()
+    build = options.build.resolve()
     os.environ.update(AS_ROOT)
     measured = [mpi for mpi, command in MPIRUN.items() if options.mpi in (None, mpi) and shutil.which(command[0])
                 and (build / f"plugins/mpi/libina_mpi_{mpi}.so").exists()]
     if not measured:
         raise BenchError("neither Open MPI nor MPICH is here (packages-plugins.txt), or the build has no interposer")
-    result = {"meta": metadata.measured("mpi-suites"), "rows": []}
+    rows = Rows(options.json, options.run == "missing")
     processes.exit_on_sigterm()
     with temporary_folder() as folder, Switch(build, folder, CONFIG) as switch:
         os.environ["INA_URL"] = f"shm:{switch.socket}"
         for mpi in measured:
-            if options.hpcc:
-                ranks = 2 if mpi == SPINS and (os.cpu_count() or 1) < 4 else 4
-                result["rows"].append(row_of("HPCC", mpi, ranks, run_hpcc(build, options.hpcc.resolve(), mpi, ranks)))
+            ranks = 2 if mpi == SPINS and (os.cpu_count() or 1) < 4 else 4
+            if options.hpcc and rows.wants("HPCC", "", mpi, ranks):
+                rows.add(row_of("HPCC", "", mpi, ranks, run_hpcc(build, options.hpcc.resolve(), mpi, ranks)))
             if options.mpi4py:
-                words = options.only.split(",") if options.only else QUICK_WORDS if options.quick else []
-                result["rows"].append(row_of("mpi4py", mpi, options.ranks,
-                                             run_mpi4py(build, options.mpi4py.resolve(), mpi, words, options.ranks)))
-            results.write(options.json, result)
-    table.print_table(COLUMNS, [{**row, "failures": len(row["failed"]), "failures_plain": len(row["failed_plain"]),
-                                 "news": len(row["new"]), "share": row["taken"] / max(1, row["calls"])} for row in result["rows"]])
-    for row in result["rows"]:
-        for name in row["new"]:
-            print(f"{row['suite']}, {row['mpi']}: fails with the interposer alone: {name}")
-    return 1 if any(row["new"] for row in result["rows"]) else 0
+                run_mpi4py(build, options.mpi4py.resolve(), mpi, options.words, options.ranks, rows)
+    print_rows(rows.rows)
+    return 1 if any(row["new"] for row in rows.rows) else 0
 
 
 if __name__ == "__main__":

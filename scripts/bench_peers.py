@@ -22,9 +22,11 @@ installed, or fails, is null, and `missing` has the reason.
 Processes are bound to cores if there is a core for each rank and one for the switch. Otherwise no
 process is bound, and all libraries are told to yield: OpenMPI by --oversubscribe, MPICH by
 MPIR_CVAR_POLLS_BEFORE_YIELD, its only documented means (it waits for whole time slices
-nevertheless). Gloo sleeps by itself.
+nevertheless, so its times are in the ratios only where each rank has a core). Gloo sleeps by
+itself.
 
-Peers run at their best settings. OpenMPI: all algorithms of its component "tuned" are tried for
+Peers run at their best settings, and OpenMPI once more as it comes (`openmpi_default`: mpirun's
+defaults for transport and algorithm, malloc's own settings). OpenMPI: all algorithms of its component "tuned" are tried for
 each collective and size, and the fastest is measured, which may be OpenMPI's own choice
 (`algorithms` has the result). Over shared memory OpenMPI copies by CMA; a check between two
 processes shows beforehand that CMA works here (`meta.cma_works`). malloc keeps the memory that
@@ -68,26 +70,32 @@ OPENMPI = [*MPIRUN["openmpi"], "--mca", "pml", "ob1", "--mca", "coll_tuned_use_d
 # By team: the program, how it is launched, and the environment, both always and with more ranks
 # than cores. Without a launcher the benchmark starts the ranks itself.
 TEAMS = {
-    "ina": {"program": "peer_ina"},
+    "ina": {"program": "peer_ina", "environment": ALLOCATOR_ENVIRONMENT},
     "openmpi_shm": {
         "program": "peer_openmpi",
         "launcher": [*OPENMPI, "--mca", "btl", "vader,self", "--mca",
                      "btl_vader_single_copy_mechanism", "cma", "-n", "{ranks}"],
+        "environment": ALLOCATOR_ENVIRONMENT | AS_ROOT,
+    },
+    "openmpi_default": {
+        "program": "peer_openmpi",
+        "launcher": [*MPIRUN["openmpi"], "-n", "{ranks}"],
         "environment": AS_ROOT,
     },
     "openmpi_tcp": {
         "program": "peer_openmpi",
         "launcher": [*OPENMPI, "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo",
                      "-n", "{ranks}"],
-        "environment": AS_ROOT,
+        "environment": ALLOCATOR_ENVIRONMENT | AS_ROOT,
     },
     "mpich": {
         "program": "peer_mpich",
         "launcher": ["mpiexec.mpich", "-bind-to", "none", "-n", "{ranks}"],
+        "environment": ALLOCATOR_ENVIRONMENT,
         # MPICH spins in all its waits. By default it yields once in 1000 polls.
         "oversubscribed_environment": {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1"},
     },
-    "gloo": {"program": "peer_gloo"},
+    "gloo": {"program": "peer_gloo", "environment": ALLOCATOR_ENVIRONMENT},
 }
 
 
@@ -120,8 +128,10 @@ class Comparison(Tournament):
         self.choose(collective, self.contestants_of)
 
     def contestants_of(self, team, modes):
-        """Returns the contestants of a team. OpenMPI has one, with the fastest of its algorithms.
-        Other teams have one for each mode."""
+        """Returns the contestants of a team. OpenMPI has one, with the fastest of its algorithms, or
+        with its own choice, which is its first mode. Other teams have one for each mode."""
+        if team.name == "openmpi_default":
+            return [Contestant(team.name, team, modes[0], collective=self.collective)]
         if team.name.startswith("openmpi"):
             return [Contestant(team.name, team, modes[0], modes, self.collective)]
         return [Contestant(team.name if mode == "plain" and not team.ours else f"{team.name}_{mode}",
@@ -130,8 +140,7 @@ class Comparison(Tournament):
     def make_team(self, name):
         what = TEAMS[name]
         folder = self.folder / f"{name}-{self.ranks}"
-        environment = (ALLOCATOR_ENVIRONMENT | what.get("environment", {})
-                       | {"INA_JOB": f"peers-{self.ranks}"})
+        environment = what["environment"] | {"INA_JOB": f"peers-{self.ranks}"}
         if self.ranks > machine.cpus():
             environment |= what.get("oversubscribed_environment", {})
 
@@ -181,8 +190,8 @@ class Comparison(Tournament):
         own = [kind for kind, name in OURS.items()
                if name in measured or reason and name == OURS["plain"]]
         algorithms = {c.name: c.mode for c in self.contestants if len(c.modes) > 1}
-        return [make_row(self.ranks, size, kind, rounds, missing, self.collective, algorithms)
-                for kind in own]
+        return [make_row(self.ranks, size, kind, rounds, missing, self.collective, algorithms,
+                         cpus=machine.cpus()) for kind in own]
 
     def check_absorbed(self):
         """Checks that all of our contributions went through the switch."""

@@ -45,7 +45,8 @@ PANEL_WIDTH, PANEL_HEIGHT = 3.4, 2.9  # inches
 
 PEER_SERIES = {
     "ours plain": "INA, plain buffers", "ours registered": "INA, registered buffers",
-    "openmpi_shm": "OpenMPI, shared memory", "openmpi_tcp": "OpenMPI, TCP",
+    "openmpi_shm": "OpenMPI, shared memory", "openmpi_default": "OpenMPI as it comes",
+    "openmpi_tcp": "OpenMPI, TCP",
     "gloo": "Gloo, TCP", "mpich": "MPICH, shared memory",
 }
 DIMENSIONS = {
@@ -183,7 +184,7 @@ def peer_points(rows):
             (size, row["ours_us"], spread["ours_us"]))
         if row["buffers"] != "plain":
             continue
-        for peer in ("openmpi_shm", "openmpi_tcp", "gloo", "mpich"):
+        for peer in (key for key in PEER_SERIES if f"{key}_us" in row["peers"]):
             series.setdefault(peer, []).append(
                 (size, row["peers"][f"{peer}_us"], spread["peers"][f"{peer}_us"]))
     return series

@@ -16,6 +16,8 @@ import pathlib
 import re
 import sys
 
+from benchlib import suites
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 POLICIES = ("static", "fcfs", "fcfs+window", "esa", "bound")
 WAYS = ("off", "run-ahead", "switch home", "leader", "fallback", "spill")
@@ -501,7 +503,8 @@ def peers(rows):
         kinds = [row, *(other for other in rows if other["buffers"] == "registered" and all(
             other[key] == row[key] for key in ("collective", "ranks", "bytes")))]
         return "; ".join(" / ".join(f"{kind[key]:.2f}" for kind in kinds)
-                         for key in ("ratio_vs_best_network_peer", "ratio_vs_openmpi_shm"))
+                         for key in ("ratio_vs_best_network_peer", "ratio_vs_openmpi_shm", "ratio_vs_openmpi_default")
+                         if key in row)
     plain = [row for row in rows if row["buffers"] == "plain"]
     sizes, lines = spread_by_size(plain, ("collective", "ranks"), cell)
     return table(["Collective", "Ranks", *sizes], lines)
@@ -539,7 +542,7 @@ def mpi_suites(rows):
                   "Collective calls of rank 0", "Through the switch"],
                  [[row["suite"], names[row["mpi"]], row["ranks"], f"{row['tests']:,} ({row['skipped']})",
                    len(row["failed_plain"] + row["unfinished_plain"]), len(row["failed"] + row["unfinished"]), len(row["new"]),
-                   f"{row['calls']:,}", f"{row['taken']:,} ({row['taken'] / row['calls']:.1%})"] for row in rows])
+                   f"{row['calls']:,}", f"{row['taken']:,} ({row['taken'] / row['calls']:.1%})"] for row in suites.summed(rows)])
 
 
 def plugins():

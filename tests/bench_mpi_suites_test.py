@@ -4,6 +4,7 @@
     bench_mpi_suites_test.py
 """
 
+import json
 import pathlib
 import sys
 import tempfile
@@ -12,6 +13,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scripts"))
 
 import bench_mpi_suites as suites  # noqa: E402
+from benchlib.suites import summed  # noqa: E402
 from benchlib.errors import BenchError  # noqa: E402
 
 PASSED = "Ran 12 tests in 0.1s\n\nOK (skipped=2)\n"
@@ -21,7 +23,7 @@ REPORT = ("ina: MPI_Allreduce                        60         12288768  the sw
           "ina: MPI_Allreduce                         3                   MPI: type and operation are not offered\n")
 
 
-class SuitesTest(unittest.TestCase):
+class SuiteCase(unittest.TestCase):
     def setUp(self):
         holder = tempfile.TemporaryDirectory(prefix="ina-suites-")
         self.addCleanup(holder.cleanup)
@@ -29,34 +31,103 @@ class SuitesTest(unittest.TestCase):
         (self.source / "test").mkdir()
         (self.source / "test/test_op.py").touch()
         (self.source / "build/lib.of-some-name").mkdir(parents=True)
+        self.file = self.source / "suites.json"
+        self.rows = suites.Rows(self.file, missing_only=False)
+        self.ran = []
         self.addCleanup(setattr, suites, "mpirun", suites.mpirun)
         self.addCleanup(setattr, suites, "built", suites.built)
         suites.built = lambda source, target, command: source
 
-    def run_suite(self, **texts):
-        """Returns the outcomes of a suite of one module on 2 ranks. `texts`: the output by way;
-        None: the program does not end."""
-        suites.mpirun = lambda build, mpi, way, ranks, *rest: texts[way] and [texts[way]] * ranks
-        return suites.run_mpi4py(self.source, self.source, "openmpi", [], 2)
+    def run_suite(self, words=(), **texts):
+        """Runs a suite on 2 ranks, and returns the last row. `texts`: the output by way; None: the
+        program does not end."""
+        def mpirun(build, mpi, way, ranks, command, *rest):
+            self.ran.append(command[-1].strip("^$"))
+            return texts[way] and [texts[way]] * ranks
+        suites.mpirun = mpirun
+        suites.run_mpi4py(self.source, self.source, "openmpi", words, 2, self.rows)
+        return self.rows.rows[-1] if self.rows.rows else None
 
+
+class SuitesTest(SuiteCase):
     def test_a_failure_of_both_is_not_new(self):
-        outcomes = self.run_suite(plain=FAILED, ina=FAILED)
-        self.assertEqual(len(outcomes["ina"].failed), 2)
-        self.assertEqual(suites.new_failures(outcomes), [])
+        row = self.run_suite(plain=FAILED, ina=FAILED)
+        self.assertEqual(len(row["failed"]), 2)
+        self.assertEqual(row["new"], [])
 
     def test_failures_with_the_interposer_alone(self):
-        self.assertEqual(suites.new_failures(self.run_suite(plain=PASSED, ina=FAILED)),
+        self.assertEqual(self.run_suite(plain=PASSED, ina=FAILED)["new"],
                          ["test_op: testMax (test_op.TestOp)", "test_op: testSum (test_op.TestOp)"])
-        self.assertEqual(suites.new_failures(self.run_suite(plain=PASSED, ina=None)), ["test_op"])
+        self.assertEqual(self.run_suite(plain=PASSED, ina=None)["new"], ["test_op"])
 
     def test_a_suite_that_did_not_start_is_no_success(self):
         with self.assertRaises(BenchError):
             self.run_suite(plain=NO_MODULE, ina=NO_MODULE)
 
     def test_ranks_count_a_test_once(self):
-        outcome = self.run_suite(plain=PASSED, ina=REPORT + PASSED)["ina"]
-        self.assertEqual((outcome.tests, outcome.skipped), (12, 2))
-        self.assertEqual(outcome.through, {"the switch": 60, "MPI: type and operation are not offered": 3})
+        row = self.run_suite(plain=PASSED, ina=REPORT + PASSED)
+        self.assertEqual((row["tests"], row["skipped"]), (12, 2))
+        self.assertEqual((row["calls"], row["taken"], row["left"]),
+                         (63, 60, {"MPI: type and operation are not offered": 3}))
+
+
+class FileTest(SuiteCase):
+    """Rows of several runs in one file."""
+
+    def again(self, **options):
+        self.rows, self.ran = suites.Rows(self.file, **options), []
+
+    def read(self):
+        return json.loads(self.file.read_text("utf-8"))["rows"]
+
+    def test_each_row_says_where_it_is_from(self):
+        self.run_suite(plain=PASSED, ina=PASSED)
+        self.assertLessEqual({"commit", "time", "command", "cpu", "module"}, self.read()[0].keys())
+
+    def test_a_run_replaces_its_own_rows_only(self):
+        (self.source / "test/test_win.py").touch()
+        self.run_suite(plain=PASSED, ina=PASSED)
+        before = self.read()
+        self.again(missing_only=False)
+        self.rows.origin["commit"] = "later"
+        self.run_suite(["win"], plain=PASSED, ina=REPORT + PASSED)
+        self.assertEqual(self.ran, ["test_win"] * 2)
+        after = self.read()
+        self.assertEqual([row["module"] for row in after], ["test_op", "test_win"])
+        self.assertEqual(after[0], before[0])
+        self.assertEqual((after[1]["taken"], after[1]["commit"]), (60, "later"))
+
+    def test_an_interrupted_run_goes_on(self):
+        self.run_suite(plain=PASSED, ina=PASSED)
+        (self.source / "test/test_win.py").touch()
+        self.again(missing_only=True)
+        self.run_suite(plain=PASSED, ina=FAILED)
+        self.assertEqual(self.ran, ["test_win"] * 2)
+        self.again(missing_only=True)
+        self.run_suite(plain=PASSED, ina=PASSED)
+        self.assertEqual(self.ran, ["test_win"] * 2, "what has new failures runs again")
+        self.again(missing_only=True)
+        self.run_suite(plain=PASSED, ina=PASSED)
+        self.assertEqual((self.ran, len(self.read())), ([], 2))
+
+    def test_what_hangs_after_others_have_run_is_no_failed_start(self):
+        self.run_suite(plain=PASSED, ina=PASSED)
+        (self.source / "test/test_win.py").touch()
+        self.again(missing_only=True)
+        self.assertEqual(self.run_suite(plain=None, ina=None)["unfinished_plain"], ["test_win"])
+
+    def test_a_row_of_a_whole_suite_gives_way_to_modules(self):
+        whole = {"suite": "mpi4py", "mpi": "openmpi", "ranks": 2, "tests": 1056, "new": []}
+        self.file.write_text(json.dumps({"rows": [whole, {**whole, "mpi": "mpich"}]}))
+        self.again(missing_only=False)
+        self.run_suite(plain=PASSED, ina=PASSED)
+        self.assertEqual([(row["mpi"], row["tests"]) for row in self.read()], [("mpich", 1056), ("openmpi", 12)])
+
+    def test_modules_are_summed(self):
+        (self.source / "test/test_win.py").touch()
+        self.run_suite(plain=PASSED, ina=REPORT + FAILED)
+        row, = summed(self.read())
+        self.assertEqual((row["tests"], row["taken"], len(row["new"])), (24, 120, 4))
 
 
 if __name__ == "__main__":

@@ -54,6 +54,8 @@ inline std::string text_of(const Signature& s) {
                                              : s.elements) +
                      " " + std::string(name(s.dtype));
   if (!is_moved(s.collective)) text += " " + std::string(name(s.op));
+  // The barriers that need not wait, of PyTorch, Python and MPI.
+  if (s.collective == Collective::kAllReduce && s.elements == 0) text += " (a barrier)";
   if (blocks) text += blocks_text(s);
   if (s.receiver != 0 && !has_root(s.collective))
     text += ", for rank " + std::to_string(s.receiver - 1);

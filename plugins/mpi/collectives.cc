@@ -1,5 +1,6 @@
 #include "plugins/mpi/collectives.h"
 
+#include <algorithm>
 #include <climits>
 #include <cstring>
 #include <numeric>
@@ -53,44 +54,66 @@ const char* Reducing::why_not() const {
 }
 
 size_t Reducing::bytes() const {
-  return count_ * ina_dtype_size(reduction_->dtype);
+  return count_ * reduction_->element_bytes;
 }
 
-int Allreduce::begin(ina_context* context, ina_request** request) {
-  return ina_allreduce_async(context, input(), recv_, count_, reduction_->dtype, reduction_->op,
-                             request);
+const void* Reducing::input(size_t elements) {
+  const auto* from = static_cast<const char*>(in_place() ? recv_ : send_);
+  if (!converted()) return from;
+  const size_t bytes = reduction_->element_bytes;
+  truths_.resize(elements);
+  for (size_t i = 0; i < elements; ++i)
+    truths_[i] =
+        std::any_of(from + i * bytes, from + (i + 1) * bytes, [](char c) { return c != 0; });
+  return truths_.data();
 }
 
-int Reduce::begin(ina_context* context, ina_request** request) {
-  return ina_reduce_async(context, input(), is(root_) ? recv_ : nullptr, count_, reduction_->dtype,
-                          reduction_->op, root_, request);
-}
-
-void* ReducingParts::output(size_t elements) {
-  if (send_ != MPI_IN_PLACE) return recv_;
+void* Reducing::output(size_t elements, bool apart) {
+  if (!apart && !converted()) return recv_;
   apart_.resize(elements * ina_dtype_size(reduction_->dtype));
   return apart_.data();
 }
 
-int ReducingParts::deliver() {
-  if (!apart_.empty()) std::memcpy(recv_, apart_.data(), apart_.size());
+int Reducing::deliver() {
+  if (apart_.empty()) return MPI_SUCCESS;
+  if (!converted()) {
+    std::memcpy(recv_, apart_.data(), apart_.size());
+    return MPI_SUCCESS;
+  }
+  const size_t bytes = reduction_->element_bytes;
+  std::memset(recv_, 0, apart_.size() * bytes);
+  for (size_t i = 0; i < apart_.size(); ++i)
+    static_cast<char*>(recv_)[i * bytes] = apart_[i];  // 1 in the lowest byte
   return MPI_SUCCESS;
 }
 
+int Allreduce::begin(ina_context* context, ina_request** request) {
+  return ina_allreduce_async(context, input(count_), output(count_), count_, reduction_->dtype,
+                             reduction_->op, request);
+}
+
+int Reduce::begin(ina_context* context, ina_request** request) {
+  return ina_reduce_async(context, input(count_), is(root_) ? output(count_) : nullptr, count_,
+                          reduction_->dtype, reduction_->op, root_, request);
+}
+
 int Reduce_scatter_block::begin(ina_context* context, ina_request** request) {
-  return ina_reduce_scatter_block_async(context, input(), output(count_), count_, reduction_->dtype,
+  // MPI's place for the result in place is another rank's part.
+  return ina_reduce_scatter_block_async(context, input(count_ * ranks()),
+                                        output(count_, in_place()), count_, reduction_->dtype,
                                         reduction_->op, request);
 }
 
 Reduce_scatter::Reduce_scatter(const void* send, void* recv, Numbers counts, MPI_Datatype type,
                                MPI_Op op, MPI_Comm comm)
-    : ReducingParts(send, recv, sum(counts, size_of(comm)), type, op, comm), counts_(counts) {}
+    : Reducing(send, recv, sum(counts, size_of(comm)), type, op, comm), counts_(counts) {}
 
 int Reduce_scatter::begin(ina_context* context, ina_request** request) {
   const std::vector<MPI_Count> given = counts_.first(size_);
   const std::vector<size_t> counts(given.begin(), given.end());
-  return ina_reduce_scatter_async(context, input(), output(counts[static_cast<size_t>(rank_)]),
-                                  counts.data(), reduction_->dtype, reduction_->op, request);
+  void* const to = output(counts[static_cast<size_t>(rank_)], in_place());
+  return ina_reduce_scatter_async(context, input(count_), to, counts.data(), reduction_->dtype,
+                                  reduction_->op, request);
 }
 
 // ---- what moves, in equal shares

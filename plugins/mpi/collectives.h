@@ -51,21 +51,33 @@ class Barrier : public Collective {
   int begin(ina_context* context, ina_request** request) override;
 };
 
-/// Collectives with an operation on elements.
+/// Collectives with an operation on elements. Those that are reduced as truth values are copied, as
+/// a byte each.
 class Reducing : public Collective {
  public:
   const char* why_not() const override;
   size_t bytes() const override;
+  int deliver() override;
 
  protected:
   Reducing(const void* send, void* recv, MPI_Count count, MPI_Datatype type, MPI_Op op,
            MPI_Comm comm);
-  const void* input() const { return send_ == MPI_IN_PLACE ? recv_ : send_; }
+  bool in_place() const { return send_ == MPI_IN_PLACE; }
+  /// Where libina reads `elements` elements.
+  const void* input(size_t elements);
+  /// Where libina writes as many. `apart`: not where it reads them.
+  void* output(size_t elements, bool apart = false);
 
   const void* const send_;
   void* const recv_;
   const size_t count_;
   const std::optional<Reduction> reduction_;  ///< none where MPI has to do it
+
+ private:
+  /// The elements are wider than libina's.
+  bool converted() const { return reduction_->element_bytes != ina_dtype_size(reduction_->dtype); }
+
+  std::vector<char> truths_, apart_;
 };
 
 class Allreduce : public Reducing {
@@ -87,28 +99,15 @@ class Reduce : public Reducing {
   const int root_;
 };
 
-/// Of which each rank gets a part. MPI's place for the result in place is another rank's part.
-class ReducingParts : public Reducing {
- public:
-  int deliver() override;
-
- protected:
-  using Reducing::Reducing;
-  void* output(size_t elements);
-
- private:
-  std::vector<char> apart_;
-};
-
-class Reduce_scatter_block : public ReducingParts {
+class Reduce_scatter_block : public Reducing {
  public:
   Reduce_scatter_block(const void* send, void* recv, MPI_Count count, MPI_Datatype type, MPI_Op op,
                        MPI_Comm comm)
-      : ReducingParts(send, recv, count, type, op, comm) {}
+      : Reducing(send, recv, count, type, op, comm) {}
   int begin(ina_context* context, ina_request** request) override;
 };
 
-class Reduce_scatter : public ReducingParts {
+class Reduce_scatter : public Reducing {
  public:
   Reduce_scatter(const void* send, void* recv, Numbers counts, MPI_Datatype type, MPI_Op op,
                  MPI_Comm comm);

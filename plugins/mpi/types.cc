@@ -30,6 +30,9 @@ std::optional<Element> element_of(MPI_Datatype type) {
   if (type == MPI_UNSIGNED_LONG) return whole<unsigned long>(Kind::kUnsigned);
   if (type == MPI_UNSIGNED_LONG_LONG || type == MPI_UINT64_T)
     return whole<unsigned long long>(Kind::kUnsigned);
+  if (type == MPI_AINT) return whole<MPI_Aint>(Kind::kSigned);
+  if (type == MPI_OFFSET) return whole<MPI_Offset>(Kind::kSigned);
+  if (type == MPI_COUNT) return whole<MPI_Count>(Kind::kSigned);
   // Fortran's, whose sizes Debian's MPIs have made with the usual ones of gfortran.
   if (type == MPI_REAL || type == MPI_REAL4) return Element{Kind::kFloat, INA_FLOAT32};
   if (type == MPI_DOUBLE_PRECISION || type == MPI_REAL8) return Element{Kind::kFloat, INA_FLOAT64};
@@ -52,6 +55,27 @@ std::optional<ina_op> operation_of(MPI_Op op) {
   return std::nullopt;
 }
 
+/// Whether MPI's logical operations take the type: all zeros are false, all else is true.
+bool has_truth(MPI_Datatype type) {
+  for (const MPI_Datatype known : {MPI_C_BOOL,        MPI_CXX_BOOL,      MPI_SIGNED_CHAR,
+                                   MPI_SHORT,         MPI_INT,           MPI_LONG,
+                                   MPI_LONG_LONG_INT, MPI_UNSIGNED_CHAR, MPI_UNSIGNED_SHORT,
+                                   MPI_UNSIGNED,      MPI_UNSIGNED_LONG, MPI_UNSIGNED_LONG_LONG,
+                                   MPI_INT8_T,        MPI_INT16_T,       MPI_INT32_T,
+                                   MPI_INT64_T,       MPI_UINT8_T,       MPI_UINT16_T,
+                                   MPI_UINT32_T,      MPI_UINT64_T})
+    if (type == known && type != MPI_DATATYPE_NULL) return true;
+  return false;
+}
+
+/// Of truth values, which INA_BOOL has one bit for.
+std::optional<ina_op> logical_operation_of(MPI_Op op) {
+  if (op == MPI_LAND) return INA_BAND;
+  if (op == MPI_LOR) return INA_BOR;
+  if (op == MPI_LXOR) return INA_BXOR;
+  return std::nullopt;
+}
+
 bool is_bitwise(ina_op op) {
   return op == INA_BAND || op == INA_BOR || op == INA_BXOR;
 }
@@ -59,6 +83,12 @@ bool is_bitwise(ina_op op) {
 }  // namespace
 
 std::optional<Reduction> reduction_of(MPI_Datatype type, MPI_Op op) {
+  if (const auto logical = logical_operation_of(op)) {
+    if (!has_truth(type)) return std::nullopt;
+    int size = 0;
+    PMPI_Type_size(type, &size);
+    return Reduction{INA_BOOL, *logical, static_cast<size_t>(size)};
+  }
   const auto element = element_of(type);
   const auto operation = operation_of(op);
   if (!element || !operation) return std::nullopt;
@@ -71,7 +101,7 @@ std::optional<Reduction> reduction_of(MPI_Datatype type, MPI_Op op) {
   if (one_byte && !order && !is_bitwise(*operation)) return std::nullopt;
   // Of wider numbers without sign it has the bits of sums, but not the order.
   if (!one_byte && order && element->kind == Kind::kUnsigned) return std::nullopt;
-  return Reduction{element->dtype, *operation};
+  return Reduction{element->dtype, *operation, ina_dtype_size(element->dtype)};
 }
 
 }  // namespace ina::mpi

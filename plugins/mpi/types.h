@@ -1,6 +1,7 @@
 // MPI's predefined types and operations as libina's.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 
 #include <ina/ina.h>
@@ -12,6 +13,8 @@ namespace ina::mpi {
 struct Reduction {
   ina_dtype dtype;
   ina_op op;
+  /// MPI's. More than `dtype` has where libina reduces truth values (INA_BOOL).
+  size_t element_bytes;
 };
 
 /// None where libina has none with MPI's result. That depends on the two handles alone, which are

@@ -53,12 +53,22 @@ HOW_TO_START = (
     "to that of a switch that runs, e.g. INA_URL=shm:/run/ina/switch.sock")
 
 
-def _settings(store, rank):
+def _own_ticket():
+    """Returns the ticket in this rank's environment; "" if there is none."""
+    ticket, path = os.environ.get("INA_TICKET", ""), os.environ.get("INA_TICKET_FILE")
+    if ticket or not path:
+        return ticket
+    with open(path, encoding="utf-8") as file:
+        return file.readline().strip()
+
+
+def _settings(store, rank, is_world):
     """Returns the settings that rank 0 of the group has put into the store: {"job":, "url":,
-    "ticket":}."""
+    "ticket":}. A ticket opens the job INA_JOB alone, which is that of the group of all ranks."""
     if rank == 0:
-        settings = {"job": f"torch-{uuid.uuid4().hex}", "url": os.environ.get("INA_URL", DEFAULT_URL),
-                    "ticket": os.environ.get("INA_TICKET", "")}
+        ticket = _own_ticket() if is_world else ""
+        name = ticket and os.environ.get("INA_JOB") or f"torch-{uuid.uuid4().hex}"
+        settings = {"job": name, "url": os.environ.get("INA_URL", DEFAULT_URL), "ticket": ticket}
         store.set(KEY, json.dumps(settings))
         return settings
     return json.loads(store.get(KEY))
@@ -110,8 +120,15 @@ def _splitting_world():
 
 def _make_world(store, rank, size, url, settings, timeout):
     global _world
+    if settings["ticket"]:
+        os.environ["INA_TICKET"] = settings["ticket"]
     _await_all(store, size, timeout)
     group = _torch.make_group(url, settings["job"], rank, size, store, timeout.total_seconds(), True)
+    if settings["ticket"]:
+        # The job is joined. A rank that still shows the ticket may join no other job, as those of
+        # messages.
+        for variable in ("INA_TICKET", "INA_TICKET_FILE"):
+            os.environ.pop(variable, None)
     _world = _World(group, store, size)
     return group
 
@@ -134,10 +151,9 @@ def _create(options, _backend_options=None):
     group is a job of its own, which its ranks join before their first operation.
     """
     store, rank, size = options.store, options.group_rank, options.group_size
-    settings = _settings(store, rank)
-    if settings["ticket"]:
-        os.environ.setdefault("INA_TICKET", settings["ticket"])
-    make = _make_subgroup if dist.is_initialized() else _make_world
+    is_world = not dist.is_initialized()
+    settings = _settings(store, rank, is_world)
+    make = _make_world if is_world else _make_subgroup
     try:
         return make(store, rank, size, _url_of(settings), settings, options.timeout)
     except RuntimeError as error:

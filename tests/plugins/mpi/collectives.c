@@ -1,5 +1,7 @@
 /* A program that knows nothing of libina. Checks the results of the collectives that are taken over, and of some that
  * are not, and prints "all right" on rank 0. */
+#include <stdbool.h>
+
 #include "check.inc"
 
 /* Reductions of one type: `sum` elements are small enough for all types. */
@@ -39,6 +41,58 @@ REDUCTIONS(long, MPI_LONG)
 REDUCTIONS(float, MPI_FLOAT)
 REDUCTIONS(double, MPI_DOUBLE)
 REDUCTIONS(unsigned, MPI_UNSIGNED)
+REDUCTIONS(MPI_Aint, MPI_AINT)
+REDUCTIONS(MPI_Offset, MPI_OFFSET)
+REDUCTIONS(MPI_Count, MPI_COUNT)
+
+/* Element i is true on rank 0 if i has bit 0, and on all others if it has bit 1. What is true is the type's highest
+ * bit, which is none of its lowest byte's, or an odd number. */
+#define LOGICALS(NAME, TYPE, MPI_TYPE)                                                        \
+  static void logical_##NAME(MPI_Comm comm) {                                                 \
+    enum { kCount = 4 * 6 };                                                                  \
+    int me, ranks, i, op;                                                                     \
+    MPI_Op ops[] = {MPI_LAND, MPI_LOR, MPI_LXOR};                                             \
+    TYPE in[kCount * 4], out[kCount], high = (TYPE)((TYPE)1 << (sizeof(TYPE) * 8 - 1));       \
+    MPI_Comm_rank(comm, &me);                                                                 \
+    MPI_Comm_size(comm, &ranks);                                                              \
+    if (ranks == 1) return; /* MPI copies then */                                             \
+    for (i = 0; i < kCount * 4; ++i)                                                          \
+      in[i] = i >> (me == 0 ? 0 : 1) & 1 ? (i % 3 == me % 3 ? high : (TYPE)(2 * i + 1)) : 0;  \
+    for (op = 0; op < 3; ++op) {                                                              \
+      int wanted[kCount];                                                                     \
+      for (i = 0; i < kCount; ++i) {                                                          \
+        int trues = (i & 1) + (i & 2 ? ranks - 1 : 0);                                        \
+        wanted[i] = op == 0 ? trues == ranks : op == 1 ? trues > 0 : trues % 2;               \
+      }                                                                                       \
+      MPI_Allreduce(in, out, kCount, MPI_TYPE, ops[op], comm);                                \
+      for (i = 0; i < kCount; ++i) CHECK(out[i] == (TYPE)wanted[i]);                          \
+      memcpy(out, in, sizeof out);                                                            \
+      MPI_Allreduce(MPI_IN_PLACE, out, kCount, MPI_TYPE, ops[op], comm);                      \
+      for (i = 0; i < kCount; ++i) CHECK(out[i] == (TYPE)wanted[i]);                          \
+      memset(out, 0, sizeof out);                                                             \
+      MPI_Reduce(in, me == 0 ? out : NULL, kCount, MPI_TYPE, ops[op], 0, comm);               \
+      for (i = 0; me == 0 && i < kCount; ++i) CHECK(out[i] == (TYPE)wanted[i]);               \
+      MPI_Reduce_scatter_block(in, out, kCount, MPI_TYPE, ops[op], comm);                     \
+      for (i = 0; i < kCount; ++i) CHECK(out[i] == (TYPE)wanted[i]); /* of period 4 */        \
+    }                                                                                         \
+  }
+LOGICALS(bool, bool, MPI_C_BOOL)
+LOGICALS(signed_char, signed char, MPI_SIGNED_CHAR)
+LOGICALS(unsigned_char, unsigned char, MPI_UNSIGNED_CHAR)
+LOGICALS(short, short, MPI_SHORT)
+LOGICALS(int, int, MPI_INT)
+LOGICALS(unsigned, unsigned, MPI_UINT32_T)
+LOGICALS(long_long, long long, MPI_LONG_LONG)
+
+static void logical(MPI_Comm comm) {
+  logical_bool(comm);
+  logical_signed_char(comm);
+  logical_unsigned_char(comm);
+  logical_short(comm);
+  logical_int(comm);
+  logical_unsigned(comm);
+  logical_long_long(comm);
+}
 
 static void moves(MPI_Comm comm, int count) {
   int me, ranks, i, r, root;
@@ -163,8 +217,12 @@ static void all_of(MPI_Comm comm) {
     reduce_float(comm, counts[i]);
     reduce_double(comm, counts[i]);
     reduce_unsigned(comm, counts[i]);
+    reduce_MPI_Aint(comm, counts[i]);
+    reduce_MPI_Offset(comm, counts[i]);
+    reduce_MPI_Count(comm, counts[i]);
     moves(comm, counts[i]);
   }
+  logical(comm);
 }
 
 int main(int argc, char** argv) {

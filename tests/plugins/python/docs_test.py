@@ -1,11 +1,11 @@
-"""Runs the Python blocks of docs/python.md, as one program on two ranks.
+"""Runs the Python blocks of docs/python.md, as one program on two ranks. Checks that other documents
+about plugins have no commands that nothing runs.
 
     docs_test.py BUILD_FOLDER
 """
 
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
@@ -16,14 +16,15 @@ BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
 sys.path.insert(0, str(ROOT / "tests/plugins"))
 
 import plugin_switch  # noqa: E402
+import snippets  # noqa: E402
 
 RANKS = 2
+COMMANDS = ("./dev", "apt-get", "export", "ina-", "inactl", "meson", "mpirun", "ninja", "python3", "import", "from")
 
 
 class DocsTest(unittest.TestCase):
     def test_program(self):
-        blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/python.md").read_text("utf-8"),
-                            re.DOTALL | re.MULTILINE)
+        blocks = snippets.blocks("python", "python")
         self.assertGreater(len(blocks), 4)
         with tempfile.TemporaryDirectory(prefix="ina-python-") as folder:
             program = pathlib.Path(folder) / "program.py"
@@ -38,6 +39,15 @@ class DocsTest(unittest.TestCase):
                 output, _ = rank.communicate(timeout=60)
                 self.assertEqual(rank.returncode, 0, output)
                 self.assertIn("bytes of sums that the switch made", output)
+
+    def test_blocks_that_are_not_run_are_output_or_say_why(self):
+        for document in snippets.DOCUMENTS:
+            for block in snippets.blocks_of(snippets.text_of(document)):
+                with self.subTest(document, line=block.line):
+                    self.assertIn(block.language, ("python", "sh", "text"))
+                    if block.language == "text":
+                        for line in block.lines:
+                            self.assertFalse(line.startswith(COMMANDS), line)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
     collectives_test.py BUILD_FOLDER
 """
 
+import os
 import unittest
 
 import ranks
@@ -230,6 +231,30 @@ def many_at_once(rank, size):
         expect(tensor, torch.full((1000,), float(size)), "dropped handle")
 
 
+def threads_by_operations(rank, size):
+    """Returns the numbers of threads of rank 0 with one operation, and with many, in flight, and of
+    those in flight that have ended. Rank 1 calls none of them before rank 0 has counted."""
+    store = dist.distributed_c10d._get_default_store()
+    # The first continuation starts the thread of all.
+    dist.all_reduce(torch.ones(1), async_op=True).get_future().then(lambda done: done.value()[0]).wait()
+    counts = []
+    for number, operations in enumerate((1, 500)):
+        works = []
+        tensors = [torch.full((100,), float(rank)) for _ in range(operations)]
+        if rank == 1:
+            store.wait([f"counted {number}"])
+        for tensor in tensors:
+            works.append(dist.all_reduce(tensor, async_op=True))
+            works[-1].get_future().then(lambda done: done.value()[0])
+        if rank == 0:
+            counts.append((len(os.listdir("/proc/self/task")), sum(work.is_completed() for work in works)))
+            store.set(f"counted {number}", "")
+        for work in works:
+            work.wait()
+        assert all(tensor[0] == sum(range(size)) for tensor in tensors)
+    return counts
+
+
 def futures(rank, size):
     tensor = torch.ones(5)
     future = dist.all_reduce(tensor, async_op=True).get_future()
@@ -335,6 +360,11 @@ class CollectivesTest(SwitchTest):
 
     def test_many_at_once(self):
         self.run_ranks(3, many_at_once)
+
+    def test_no_thread_per_operation(self):
+        (few, ended), (many, ended_of_many) = self.run_ranks(2, threads_by_operations)[0]
+        self.assertEqual((ended, ended_of_many), (0, 0))
+        self.assertEqual(few, many)
 
     def test_futures(self):
         self.run_ranks(3, futures)

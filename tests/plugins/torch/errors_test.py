@@ -5,6 +5,7 @@
 
 import datetime
 import os
+import re
 import signal
 import time
 import unittest
@@ -43,10 +44,29 @@ def lose_rank(rank, size, victim, wait):
     return text, time.monotonic() - begin, later, work.is_completed(), work.is_success()
 
 
-def different_calls(rank, size):
-    if rank == 1:
-        return raised(dist.broadcast, torch.ones(8), 0)
-    return raised(dist.all_reduce, torch.ones(8))
+# By torch's name: a call of 12 float32, and its name in libina's text.
+CALLS = {
+    "all_reduce": (lambda size: dist.all_reduce(torch.ones(12)), "allreduce of 12 float32 sum"),
+    "broadcast": (lambda size: dist.broadcast(torch.ones(12), 0), "broadcast of 12 float32, root 0"),
+    "reduce": (lambda size: dist.reduce(torch.ones(12), 2), "reduce of 12 float32 sum, root 2"),
+    "all_gather_into_tensor": (lambda size: dist.all_gather_into_tensor(torch.ones(12 * size), torch.ones(12)),
+                               "all-gather of "),
+    "reduce_scatter_tensor": (lambda size: dist.reduce_scatter_tensor(torch.ones(12 // size), torch.ones(12)),
+                              "reduce-scatter of "),
+    "barrier": (lambda size: dist.barrier(), "allreduce of 0 float32 sum (a barrier)"),
+}
+
+
+def different_calls(rank, size, usual, other):
+    """Rank 1 makes another call than the other ranks. Some have what the call gives them, and learn
+    of it in their next one."""
+    return raised(CALLS[other if rank == 1 else usual][0], size) or raised(dist.barrier)
+
+
+def sides_of(text):
+    """Returns the ranks of each call that the text names: {call: ranks}."""
+    sides = re.findall(r"ranks? ([0-9, ]+) started operation \d+: (.*?)(?=, ranks? |$)", text)
+    return {call: {int(rank) for rank in ranks.split(",")} for ranks, call in sides}
 
 
 def different_sizes(rank, size):
@@ -130,12 +150,24 @@ class ErrorsTest(SwitchTest):
                 self.assertFalse(success)
 
     def test_different_calls(self):
-        for text in self.run_ranks(3, different_calls):
-            self.assertIn("INA_ERR_MISMATCH", text)
+        """The text names the calls of both sides, and their ranks."""
+        for usual, other in (("all_reduce", "broadcast"), ("broadcast", "reduce"), ("reduce_scatter_tensor", "all_reduce"),
+                             ("all_gather_into_tensor", "barrier"), ("barrier", "all_reduce")):
+            for rank, text in enumerate(self.run_ranks(3, different_calls, usual, other)):
+                self.assertIn("INA_ERR_MISMATCH", text)
+                sides = sides_of(text)
+                self.assertEqual(len(sides), 2, text)
+                for call, ranks_of_call in sides.items():
+                    # Those that had called when the disagreement was found are named.
+                    expected = CALLS[other][1] if ranks_of_call == {1} else CALLS[usual][1]
+                    self.assertTrue(call.startswith(expected), text)
+                    self.assertTrue(ranks_of_call == {1} or ranks_of_call <= {0, 2}, text)
+                self.assertIn({1}, sides.values(), text)
 
     def test_different_sizes(self):
         for text in self.run_ranks(2, different_sizes):
             self.assertIn("INA_ERR_MISMATCH", text)
+            self.assertEqual(sides_of(text), {"allreduce of 8 float32 sum": {0}, "allreduce of 9 float32 sum": {1}})
 
     def test_timeout_of_a_wait(self):
         results = self.run_ranks(2, wait_for_nobody)

@@ -27,17 +27,22 @@ DTYPES = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.
 SHAPES = [(), (0,), (1,), (7,), (3, 5), (2, 0, 3), (3000,)]
 FEW_SHAPES = [((0,), "contiguous"), ((7,), "contiguous"), ((3, 5), "transposed")]
 
+# For three ranks: with the ends of a type, the order of additions would decide.
+SPECIAL = [float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1.0, -1.0, 2.0]
+SPECIAL_INTEGERS = [0, 1, 2, 3, 5, 63, 64, 100]
+
 Case = collections.namedtuple("Case", "call op dtype shape layout values")
 
 
 def values_of(case, salt):
     """Returns contiguous numbers that differ between salts: small ones, of which few make exact
-    sums and products, or those at the ends of the type."""
+    sums and products, those at the ends of the type, or special ones, whose sums do not depend on
+    their order either."""
     count = 1
     for extent in case.shape:
         count *= extent
     index = torch.arange(count)
-    if case.values == "small" or case.dtype == torch.bool:
+    if case.values in ("small", "few") or case.dtype == torch.bool:
         numbers = (7 * index + 3 * salt) % 5
         if case.dtype == torch.bool:
             numbers = numbers % 2
@@ -45,6 +50,9 @@ def values_of(case, salt):
     if case.dtype.is_complex:
         parts = [values_of(case._replace(dtype=torch.float64), salt + i) for i in range(2)]
         return torch.complex(*parts).to(case.dtype)
+    if case.values == "special":
+        ends = torch.tensor(SPECIAL if case.dtype.is_floating_point else SPECIAL_INTEGERS).to(case.dtype)
+        return ends[index // len(ends) ** (salt % 3) % len(ends)].reshape(case.shape)
     if case.dtype.is_floating_point:
         info = torch.finfo(case.dtype)
         ends = [float("nan"), float("inf"), -float("inf"), 0.0, -0.0, info.max, info.min, info.tiny,
@@ -81,10 +89,14 @@ def layouts_of(shape):
 
 
 class Grid:
-    """The calls. Each returns a list of the tensors that this rank has received."""
+    """The calls. Each returns a list of the tensors that this rank has received. `members`: the
+    group's ranks in its order; `rank`: this rank's place among them."""
 
-    def __init__(self, rank, size):
-        self.rank, self.size = rank, size
+    def __init__(self, rank, members):
+        self.rank, self.size, self.members = rank, len(members), members
+
+    def next(self, step):
+        return self.members[(self.rank + step) % self.size]
 
     def own(self, case, salt=0):
         return laid_out(values_of(case, self.rank + salt), case.layout)
@@ -125,7 +137,7 @@ class Grid:
 
     def reduce(self, case, group):
         tensor = self.own(case)
-        dist.reduce(tensor, 1, OPS[case.op], group=group)
+        dist.reduce(tensor, self.members[1], OPS[case.op], group=group)
         return [tensor] if self.rank == 1 else []
 
     def reduce_scatter(self, case, group):
@@ -143,7 +155,7 @@ class Grid:
 
     def broadcast(self, case, group):
         tensor = self.own(case)
-        dist.broadcast(tensor, 1, group=group)
+        dist.broadcast(tensor, self.members[1], group=group)
         return [tensor]
 
     def all_gather(self, case, group):
@@ -163,13 +175,13 @@ class Grid:
 
     def gather(self, case, group):
         outputs = self.empties(case) if self.rank == 1 else None
-        dist.gather(self.own(case), outputs, 1, group=group)
+        dist.gather(self.own(case), outputs, self.members[1], group=group)
         return outputs or []
 
     def scatter(self, case, group):
         output = self.empty(case)
         inputs = [self.own(case, d) for d in range(self.size)] if self.rank == 0 else None
-        dist.scatter(output, inputs, 0, group=group)
+        dist.scatter(output, inputs, self.members[0], group=group)
         return [output]
 
     def all_to_all(self, case, group):
@@ -196,8 +208,8 @@ class Grid:
 
     def isend_irecv(self, case, group):
         found = self.empty(case)
-        works = [dist.isend(self.own(case), (self.rank + 1) % self.size, group=group),
-                 dist.irecv(found, (self.rank - 1) % self.size, group=group)]
+        works = [dist.isend(self.own(case), self.next(1), group=group),
+                 dist.irecv(found, self.next(-1), group=group)]
         for work in works:
             work.wait()
         return [found]
@@ -210,14 +222,14 @@ class Grid:
             return []
         for sends in (self.rank % 2 == 0, self.rank % 2 == 1):
             if sends:
-                dist.send(self.own(case), partner, group=group, tag=3)
+                dist.send(self.own(case), self.members[partner], group=group, tag=3)
             else:
-                dist.recv(found, partner, group=group, tag=3)
+                dist.recv(found, self.members[partner], group=group, tag=3)
         return [found]
 
     def recv_any(self, case, group):
         found = self.empty(case)
-        work = dist.isend(self.own(case), (self.rank + 1) % self.size, group=group, tag=5)
+        work = dist.isend(self.own(case), self.next(1), group=group, tag=5)
         source = dist.recv(found, group=group, tag=5)
         work.wait()
         return [found, torch.tensor(source)]
@@ -229,10 +241,15 @@ MOVES = ["broadcast", "all_gather", "all_gather_into_tensor", "all_gather_coales
          "scatter", "all_to_all", "all_to_all_single", "all_to_all_single_uneven", "isend_irecv",
          "send_recv", "recv_any"]
 MATRIX = (121, 2)  # all pairs of a type's ends
+CUBE = (len(SPECIAL) ** 3,)  # all triples of special values
 
 
 def grid_cases(values, size):
-    if values == "small":
+    if values == "special":
+        shapes = [(CUBE, "contiguous")]
+    elif values == "few":
+        shapes = [((7,), "contiguous"), ((3, 5), "transposed")]
+    elif values == "small":
         shapes = [(shape, layout) for shape in SHAPES for layout in layouts_of(shape)
                   if size == 2 or layout == "contiguous"]
     else:
@@ -243,7 +260,7 @@ def grid_cases(values, size):
         if call == "all_reduce_sparse" and (not shape or op != "SUM" or layout != "contiguous"):
             continue
         # The whole product would take too long: other reductions use only some shapes.
-        if op != "SUM" and values == "small" and (shape, layout) not in FEW_SHAPES:
+        if op != "SUM" and values in ("small", "few") and (shape, layout) not in FEW_SHAPES:
             continue
         if op not in ("SUM", "MAX", "AVG") and call not in ("all_reduce", "reduce"):
             continue
@@ -411,12 +428,18 @@ def named(case):
     return case._replace(dtype=str(case.dtype).removeprefix("torch."))
 
 
-def compare(rank, size, values):
-    """Returns the cases that differ, with the difference, and the number of cases."""
+def compare(rank, size, values, members=None):
+    """Returns the cases that differ, with the difference, and the number of cases. `members`: the
+    ranks of the group; None: all."""
     warnings.simplefilter("ignore")
-    ina, gloo = [dist.new_group(backend=backend, timeout=datetime.timedelta(seconds=30))
+    ina, gloo = [dist.new_group(members, backend=backend, timeout=datetime.timedelta(seconds=30))
                  for backend in ("ina", "gloo")]
-    grid = Grid(rank, size)
+    members = sorted(members or range(size))  # new_group orders them, too
+    if rank not in members:
+        return [], 0
+    size = len(members)
+    grid = Grid(members.index(rank), members)
+    assert [dist.get_rank(group) for group in (ina, gloo)] == [grid.rank] * 2
     differ, count = [], 0
     for case in grid_cases(values, size):
         call = getattr(grid, case.call)
@@ -470,30 +493,36 @@ DIFFERENCES = [
      lambda case, found, judged: case.layout in ("strided", "transposed")
      and found.startswith("values") and judged != ""),
     ("int8 and uint8 saturate, with gloo they wrap",
-     lambda case, found, judged: case.values == "extreme" and found.startswith("values")
+     lambda case, found, judged: case.values in ("extreme", "special") and found.startswith("values")
      and case.op in ("SUM", "PRODUCT") and case.dtype in ("int8", "uint8")),
     ("MIN and MAX: NaN wins and -0 < +0, with gloo the order of ranks decides",
-     lambda case, found, judged: case.values == "extreme" and found.startswith("values")
+     lambda case, found, judged: case.values in ("extreme", "special") and found.startswith("values")
      and case.op in ("MIN", "MAX") and case.dtype in ("float16", "float32", "float64")),
 ]
 
 
 class GlooGrid(SwitchTest):
-    def compare(self, size, values):
+    def compare(self, size, values, members=None):
         unexplained, used = [], collections.Counter()
-        for rank, (differ, count) in enumerate(self.run_ranks(size, compare, values, backend="gloo",
+        cases = []
+        # A default group of gloo's makes a group of ina's a job of its own, one of ina's splits it.
+        backend = "ina" if members else "gloo"
+        for rank, (differ, count) in enumerate(self.run_ranks(size, compare, values, members, backend=backend,
                                                               deadline_s=500)):
+            cases.append(count)
             for case, found, judged in differ:
                 reasons = [reason for reason, holds in DIFFERENCES if holds(case, found, judged)]
                 used.update(reasons)
                 if len(reasons) != 1:
                     unexplained.append(f"rank {rank}: {tuple(case)}: {found} {judged} {reasons}")
-        print(f"{size} ranks, {values} values: {count} cases; {dict(used)}")
+        print(f"{size} ranks, {values} values, group {members or 'of all'}: {max(cases)} cases; {dict(used)}")
         self.assertFalse(unexplained, "\n".join(unexplained[:100]))
         return set(used)
 
     def test_same_as_gloo(self):
-        used = self.compare(2, "small") | self.compare(2, "extreme") | self.compare(3, "small")
+        used = (self.compare(2, "small") | self.compare(2, "extreme") | self.compare(3, "small")
+                | self.compare(3, "special") | self.compare(4, "few", [1, 3])
+                | self.compare(4, "special", [3, 0, 2]))
         self.assertEqual([reason for reason, _ in DIFFERENCES if reason not in used], [],
                          "reasons that nothing needs any more")
 

@@ -40,8 +40,9 @@ class Failed:
         return self.trace
 
 
-def _run_rank(pipe, rank, size, url, store, backend, timeout, function, arguments):
+def _run_rank(pipe, rank, size, url, store, backend, timeout, function, arguments, environment):
     torch.set_num_threads(1)
+    os.environ.update(environment)
     if url is None:
         os.environ.pop("INA_URL", None)
     else:
@@ -60,16 +61,17 @@ def _run_rank(pipe, rank, size, url, store, backend, timeout, function, argument
 
 
 class Ranks:
-    """Running ranks of `function(rank, size, *arguments)`."""
+    """Running ranks of `function(rank, size, *arguments)`. `environments`: variables by rank."""
 
     def __init__(self, folder, size, url, function, arguments=(), backend="ina",
-                 timeout=GROUP_TIMEOUT):
+                 timeout=GROUP_TIMEOUT, environments=None):
         store = tempfile.mktemp(dir=folder)
         self.processes, self.pipes = [], []
         for rank in range(size):
             ours, theirs = _fork.Pipe(duplex=False)
             process = _fork.Process(target=_run_rank, args=(theirs, rank, size, url, store, backend,
-                                                            timeout, function, arguments))
+                                                            timeout, function, arguments,
+                                                            (environments or {}).get(rank, {})))
             process.start()
             theirs.close()
             self.processes.append(process)
