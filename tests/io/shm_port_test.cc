@@ -2,84 +2,26 @@
 // worker that does not read, and the damage by a worker that lies about its position.
 #include "io/shm/shm_port.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <climits>
 #include <cstring>
-#include <functional>
 #include <span>
-#include <thread>
-#include <utility>
 #include <vector>
 
-#include "common/clock.h"
 #include "common/sealed_memory.h"
-#include "io/shm/futex.h"
-#include "transport/shm_transport.h"
+#include "tests/support/shm_session.h"
 
 namespace ina {
 namespace {
 
-using io::shm::Geometry;
-using io::shm::ShmPort;
-using io::shm::WorkerSession;
-
 constexpr uint32_t kSlotBytes = 256;
 
-Fd duplicate(const Fd& fd) {
-  return Fd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
-}
-
-/// One worker on one lane.
-class ShmPortTest : public testing::Test {
+class ShmPortTest : public test::ShmSession {
  protected:
-  void open(const Geometry& geometry, bool ecn = true) {
-    geometry_ = geometry;
-    auto results = io::shm::make_region("test-results", io::shm::result_region_bytes(geometry));
-    ASSERT_TRUE(results) << results.error().text;
-    results_ = std::move(*results);
-    auto session = WorkerSession::create(geometry, results_.map.data());
-    ASSERT_TRUE(session) << session.error().text;
-    session_ = std::move(*session);
-    std::vector<Fd> events;
-    for (const Fd& event : session_->wake_events) events.push_back(duplicate(event));
-    auto transport = client::ShmTransport::create(geometry, session_->switch_region.fd, results_.fd,
-                                                  std::move(events), copier_);
-    ASSERT_TRUE(transport) << transport.error().text;
-    transport_ = std::move(*transport);
-    auto mapped = io::shm::map_peer_region(duplicate_of(transport_->region_fd()),
-                                           io::shm::WorkerLayout(geometry).bytes, "worker region");
-    ASSERT_TRUE(mapped) << mapped.error().text;
-    session_->worker_region = std::move(*mapped);
-    port_ = std::make_unique<ShmPort>(0, 4, ecn);
-    const auto endpoint = port_->attach(*session_, 0, Rank{1});
-    ASSERT_TRUE(endpoint) << endpoint.error().text;
-    endpoint_ = *endpoint;
-  }
-  static Fd duplicate_of(int fd) { return Fd(::fcntl(fd, F_DUPFD_CLOEXEC, 0)); }
-
-  /// A partial sum of one int32, which is no result.
-  bool send_part(int32_t element) {
-    wire::Message message;
-    message.type = wire::Type::kPart;
-    message.bitmap = 1;
-    message.dtype = DType::kInt32;
-    message.op = Op::kSum;
-    message.collective = Collective::kAllReduce;
-    message.elements = 1;
-    message.operation_elements = 1;
-    std::byte payload[4];
-    std::memcpy(payload, &element, 4);
-    const bool sent = port_->tx(endpoint_, message, payload);
-    std::memset(payload, 0xee, 4);  // the port must have copied it
-    return sent;
-  }
   bool send_result(uint64_t row) {
     wire::Message message;
     message.type = wire::Type::kResult;
@@ -105,14 +47,6 @@ class ShmPortTest : public testing::Test {
     std::memcpy(&value, packet.payload, 4);
     return value;
   }
-
-  Geometry geometry_;
-  io::shm::Region results_;
-  client::BulkCopier copier_{1, 1};
-  std::unique_ptr<client::ShmTransport> transport_;
-  std::unique_ptr<WorkerSession> session_;
-  std::unique_ptr<ShmPort> port_;
-  io::EndpointIndex endpoint_ = 0;
 };
 
 TEST_F(ShmPortTest, CarriesPayloadsThatAreNoResults) {
@@ -304,75 +238,6 @@ TEST_F(ShmPortTest, TheWorkerDropsDescriptorsThatPointOutOfTheirRegion) {
   for (size_t i = 0; i < std::size(offsets); ++i) ring[i].payload_offset = offsets[i];
   EXPECT_TRUE(receive(8).empty());
   EXPECT_EQ(transport_->counters().dropped, std::size(offsets));
-}
-
-// ---- the doorbell
-
-/// Threads that wait on a word of this test's. The kernel moves them to other words, and with that
-/// counts them.
-class Waiters {
- public:
-  using Word = std::atomic<uint32_t>;
-  explicit Waiters(int count) {
-    for (int i = 0; i < count; ++i)
-      threads_.emplace_back([this] { io::shm::futex_wait(&parked_, 0, kLongNs); });
-  }
-  ~Waiters() {
-    release();
-    for (std::thread& thread : threads_) thread.join();
-  }
-  /// Moves those that wait on `word` to the own word, and returns their number.
-  long park(const Word& word) { return move(word, parked_); }
-  /// Moves all that are parked, and returns their number.
-  long unpark(const Word& word) { return move(parked_, word); }
-
-  /// Wakes those that are parked, also threads that are not this object's.
-  void release() {
-    parked_ = 1;  // for those that do not wait yet
-    ::syscall(SYS_futex, &parked_, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-  }
-
-  static constexpr Nanos kLongNs = 60'000'000'000;
-
- private:
-  static long move(const Word& from, const Word& to) {
-    return ::syscall(SYS_futex, &from, FUTEX_CMP_REQUEUE, 0, long{INT_MAX}, &to, from.load());
-  }
-
-  Word parked_{0};
-  std::vector<std::thread> threads_;
-};
-
-// Each that is woken costs the lane time, and anybody who has the memory may wait on the doorbell.
-TEST_F(ShmPortTest, ARingOfTheDoorbellWakesOneHoweverManyWait) {
-  open({1, 8, 8, kSlotBytes, 4, 8});
-  const auto& doorbell = io::shm::at<io::shm::SleepFlag>(session_->switch_region.map.data(),
-                                                         io::shm::SwitchLayout(geometry_).doorbell)
-                             ->value;
-  constexpr long kStrangers = 50;
-  Waiters waiters(kStrangers);
-  std::thread worker([this] { transport_->wait(Waiters::kLongNs); });
-  const Nanos deadline = now_ns() + Waiters::kLongNs;
-  while (waiters.park(doorbell) == 0 && now_ns() < deadline) std::this_thread::yield();
-  long waiting = 0;
-  while (waiting < kStrangers + 1 && now_ns() < deadline) waiting += waiters.unpark(doorbell);
-  EXPECT_EQ(waiting, kStrangers + 1);
-  const std::pair<const char*, std::function<void()>> rings[] = {
-      {"a packet",
-       [this] {
-         EXPECT_TRUE(send_part(1));
-         port_->tx_flush();
-       }},
-      {"the end of the session", [this] { port_->detach(endpoint_); }},
-      {"a call of the worker's own", [this] { transport_->wake(); }}};
-  for (const auto& [what, ring] : rings) {
-    ring();
-    EXPECT_EQ(waiters.park(doorbell), --waiting) << what;
-    waiters.unpark(doorbell);
-  }
-  waiters.park(doorbell);
-  waiters.release();
-  worker.join();
 }
 
 // ---- rings
