@@ -10,6 +10,7 @@
 #include "client/control_text.h"
 #include "client/listener.h"
 #include "common/clock.h"
+#include "control/absence.h"
 #include "control/client.h"
 
 namespace ina::client {
@@ -19,8 +20,6 @@ namespace {
 // Between requests to join a switch that has no room, doubling.
 constexpr Nanos kFirstPauseNs = 5'000'000;
 constexpr Nanos kLongestPauseNs = 200'000'000;
-// How long a switch that is not there is waited for, unless a setting says how long.
-constexpr Nanos kAbsentNs = 500'000'000;
 
 }  // namespace
 
@@ -96,7 +95,7 @@ Result<Joiner::Joined> Joiner::await_ready(Nanos deadline) {
 
 /// How long a switch that is not there is waited for.
 Nanos Joiner::absent_ns() const {
-  return settings_.waits_for_switch ? INT64_MAX : kAbsentNs;
+  return settings_.waits_for_switch ? INT64_MAX : control::kAbsentNs;
 }
 
 /// The hint to append to the text of an error with `status`.

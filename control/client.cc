@@ -2,6 +2,8 @@
 
 #include <sys/stat.h>
 
+#include "control/absence.h"
+
 namespace ina::control {
 
 namespace {
@@ -101,12 +103,11 @@ Result<Json> query_status(const std::string& path, Nanos timeout_ns, const std::
 
 Result<Json> query_trace(const std::string& path, const request::Trace& trace,
                          const std::string& token, const TlsClient& tls) {
-  constexpr Nanos kConnectNs = 900'000'000;
   constexpr Nanos kAnswerNs = 5'000'000'000;  // how long the switch may take to tell what it has
   request::Trace asked = trace;
   if (is_remote(path)) asked.token = token;
   return query(path, asked, &answer::Trace::trace, Nanos{trace.timeout_ms} * 1'000'000 + kAnswerNs,
-               tls, kConnectNs);
+               tls, kAbsentNs);
 }
 
 }  // namespace ina::control

@@ -17,6 +17,7 @@
 #include "programs/inactl/admin_commands.h"
 #endif
 #include "common/command_line.h"
+#include "control/absence.h"
 #include "control/client.h"
 #include "control/diagnosis/why.h"
 #include "control/tokens.h"
@@ -27,8 +28,7 @@
 namespace ina::cli {
 namespace {
 
-/// Without --timeout: for a switch that is being started, and for its answer.
-constexpr Nanos kConnectTimeoutNs = 900'000'000;
+/// Without --timeout.
 constexpr Nanos kAnswerTimeoutNs = 10'000'000'000;
 constexpr Nanos kSecondNs = 1'000'000'000;
 constexpr auto kWatchInterval = std::chrono::seconds(1);
@@ -44,7 +44,7 @@ Result<nlohmann::json> ask_status(const Common& common) {
       patient ? static_cast<Nanos>(std::min<uint64_t>(*common.timeout_s, 1 << 30)) * kSecondNs
               : kAnswerTimeoutNs;
   return control::query_status(common.socket, timeout_ns, *token, {common.tls, ""},
-                               patient ? timeout_ns : kConnectTimeoutNs);
+                               patient ? timeout_ns : control::kAbsentNs);
 }
 
 int complain(const Common& common, const Error& error) {
@@ -143,7 +143,7 @@ void add_common_options(CLI::App& app, Common& common) {
   app.add_option("--key", common.tls.key, "Over TLS: its private key (or INA_TLS_KEY)");
   app.add_option("--timeout", common.timeout_s,
                  "How long to wait for an answer, e.g. 30s; `status` waits so long\n"
-                 "for the switch to start, too [10 s, and 1 s]")
+                 "for the switch to start, too [10 s, and 0.5 s]")
       ->transform(command_line::duration())
       ->type_name("TIME");
   app.add_flag("-j,--json", common.json, "JSON, for programs");

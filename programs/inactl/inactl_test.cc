@@ -2,12 +2,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 #include <thread>
 
@@ -274,10 +277,26 @@ class Inactl : public ::testing::Test {
   test::TempDir folder_;
 };
 
-TEST_F(Inactl, WithoutSwitchNamesTheSocketAndFails) {
-  const Outcome outcome = run_inactl("status --socket " + socket());
-  EXPECT_EQ(outcome.status, 3);
-  EXPECT_THAT(outcome.output, HasSubstr(socket()));
+// The deadline is a second; half of it is left for the program to start.
+TEST_F(Inactl, WithoutASwitchTheErrorComesWithinASecondAndNamesTheSocket) {
+  const std::string nobody = folder_ / "nobody.sock";
+  // The path stays when the listener has gone.
+  ASSERT_TRUE(control::listen_unix(nobody, 0600, SOCK_SEQPACKET, "control.socket"));
+  const std::string file = folder_ / "file";
+  std::ofstream(file) << "text";
+  const auto expect_error = [](const std::string& command, const std::string& path) {
+    SCOPED_TRACE(command + " " + path);
+    const auto before = std::chrono::steady_clock::now();
+    const Outcome outcome = run_inactl(command + " --socket " + path);
+    EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(1));
+    EXPECT_EQ(outcome.status, 3) << outcome.output;
+    EXPECT_THAT(outcome.output, HasSubstr(path));
+    EXPECT_THAT(outcome.output, HasSubstr("`ina-switchd --config "));
+  };
+  for (const std::string& path : {socket(), nobody, file, folder_ / "", folder_ / "no/folder"})
+    expect_error("status", path);
+  for (const char* command : {"top --once", "why", "job show train", "port show"})
+    expect_error(command, nobody);
 }
 
 TEST_F(Inactl, TakesTheSocketFromTheEnvironment) {

@@ -128,8 +128,7 @@ TEST(Errors, WithoutASwitchTheErrorComesWithinASecondAndSaysHowToStartOne) {
     EXPECT_THAT(outcome.text, HasSubstr(text));
     EXPECT_THAT(outcome.text, HasSubstr(how));
     EXPECT_THAT(outcome.text, HasSubstr("INA_TIMEOUT_US"));
-    // One that was waited for in vain would have taken 30.
-    EXPECT_LT(took, 5'000'000'000);
+    EXPECT_LT(took, 1'000'000'000);
   }
 }
 

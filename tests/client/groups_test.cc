@@ -397,6 +397,18 @@ size_t open_descriptors() {
   return static_cast<size_t>(std::distance(begin(all), end(all)));
 }
 
+/// The use of the switch, after it has noticed that nobody has the memory of groups any more, for
+/// which it looks once a second.
+Json once_nothing_is_held(const TestSwitch& sw) {
+  for (const Nanos deadline = now_ns() + kLongUs * 1000;;) {
+    const Json status = sw.status();
+    const Json& use = status["aggregator"];
+    if ((use["memory_held_bytes"] == 0 && status["jobs"].size() == 1) || now_ns() > deadline)
+      return use;
+    ::usleep(20'000);
+  }
+}
+
 TEST(Groups, AreMadeAndFreedOverAndOverWithoutLeaks) {
 #ifdef INA_SLOW_BUILD
   constexpr int kTimes = 60;
@@ -414,9 +426,8 @@ TEST(Groups, AreMadeAndFreedOverAndOverWithoutLeaks) {
       RETURN_IF_FAILED(group.leave());
       if (i != 9 && i != kTimes - 1) continue;
       RETURN_IF_FAILED(job.barrier());
-      ::usleep(1'200'000);  // the switch looks once a second for memory that nobody has any more
       if (rank == 0) {
-        const Json now = sw.status()["aggregator"];
+        const Json now = once_nothing_is_held(sw);
         if (i == 9) {
           before = now;
           descriptors = open_descriptors();

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <barrier>
 #include <functional>
+#include <latch>
 #include <numeric>
 #include <thread>
 
@@ -619,12 +620,12 @@ TEST(HierarchyErrors, ARankThatDiesEndsItForAll) {
 
 TEST(HierarchyErrors, OneThatDoesNotComeIsWaitedForAndNamed) {
   TestSwitch sw(shared_slots());
+  std::latch given_up(3);
   on_ranks(sw, 4, [&](Context& context, int rank) {
     Hierarchy hierarchy = Hierarchy::from_text(context, topology({2, 2}));
     std::vector<int32_t> data(100, 1);
     if (rank == 3) {
-      // Comes once the others have given up.
-      std::this_thread::sleep_for(std::chrono::seconds(2));
+      given_up.wait();
       EXPECT_EQ(ina_hierarchical_allreduce(hierarchy.get(), data.data(), data.data(), 100,
                                            INA_INT32, INA_SUM, nullptr, 0),
                 INA_ERR_ABORTED);
@@ -635,6 +636,7 @@ TEST(HierarchyErrors, OneThatDoesNotComeIsWaitedForAndNamed) {
                                            INA_INT32, INA_SUM, nullptr, 500'000),
                 AnyOf(INA_ERR_TIMEOUT, INA_ERR_ABORTED));
     EXPECT_THAT(ina_last_error(context.get()), HasSubstr("rank 3"));
+    given_up.count_down();
   });
 }
 

@@ -7,14 +7,16 @@
 A command is a line of an indented block, or of a fenced block without a language or with "sh".
 Blocks of another language ("text", "yaml") contain no commands. If lines of a block begin with
 "$ ", these lines are the commands, and the other lines are the expected output, in which numbers
-may differ. If the expected output begins with "inactl: ", the command must fail. A block that
-cannot run here (another machine, a device) has a comment before it,
+may differ. If the expected output begins with "inactl: ", the command must fail. A command in the
+background (&) is ended with its document. Paths below /tmp, /run/ina and /etc/ina in the text are
+replaced by paths in a temporary folder. Any command that does not have to fail must end with status
+0. Comments before a block change this:
 
-    <!-- not run: why -->
-
-and the test lists the block. Any other command must end with status 0. A command in the background
-(&) is ended with its document. Paths below /tmp, /run/ina and /etc/ina in the text are replaced by
-paths in a temporary folder.
+    <!-- not run: why -->            the block cannot run here (another machine, a device); the test
+                                     lists it
+    <!-- prepared: what -->          the block's precondition, a key of PREPARATIONS
+    <!-- output varies: why -->      of the output the first line and headings are compared
+    <!-- status 0 or 3 -->           the statuses with which the commands may end
 
 The commands of the README run in a clone of their own, whose build folder is empty: `ninja` takes
 the requested targets out of BUILD, and nothing else.
@@ -35,7 +37,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DOCUMENTS = ("README.md", "docs/administration.md", "docs/switch.md", "docs/memif.md",
              "docs/policies.md")
-NOT_RUN = re.compile(r"<!-- not run: (.+?) -->$")
+MARK = re.compile(r"<!-- (not run|prepared|output varies|status):? (.+?) -->$")
+HEADING = re.compile(r"[A-Z]+ [A-Z ]+")  # of a table's columns
 COMMAND_LANGUAGES = ("", "sh")
 DOCUMENT_DEADLINE_S = 300
 SKIPPED = 77
@@ -51,6 +54,38 @@ END
 export INA_SOCKET=$SCRATCH/run/ina/switch.sock
 ina-switchd --config $SCRATCH/etc/ina/switchd.yaml 2>$SCRATCH/switchd.log &
 inactl status --timeout 30s >$SCRATCH/status
+mkdir conf
+sed "s|/run/ina/|$SCRATCH/run/ina/elsewhere-|" $SOURCE/conf/host.yaml >conf/host.yaml
+configure() {
+  sed "/^aggregator/d" $SCRATCH/etc/ina/switchd.yaml >$SCRATCH/kept.yaml
+  { cat $SCRATCH/kept.yaml; printf '%s\n' "$@"; } >$SCRATCH/etc/ina/switchd.yaml
+}
+load() { $BUILD/tests/switchd/load_worker shm:$INA_SOCKET train "$@" -1 1 & workers="$workers $!"; }
+# Returns when packets of the job come.
+run_job() {
+  workers=
+  load 0 2 20000; load 1 2 20000
+  for i in $(seq 400); do inactl trace train --packets 1 && return; sleep 0.05; done; false
+}
+# Rank 1 stops itself as soon as it has joined. Returns when the others wait for it.
+stop_a_worker() {
+  workers=
+  cat >$SCRATCH/few.yaml <<END
+aggregator: {policy: static, slots: 64, slot_bytes: 1024}
+static: {slots_per_job: 64}
+control: {socket: $SCRATCH/few.sock}
+END
+  rm -f $SCRATCH/few.sock.state
+  ina-switchd --config $SCRATCH/few.yaml 2>$SCRATCH/few.log & workers=$!
+  export INA_SOCKET=$SCRATCH/few.sock
+  inactl status --timeout 30s && load 0 3 200000 && load 2 3 200000 || return
+  PYTHONPATH=$SOURCE/tests/support python3 -c "
+import libina, os, signal
+libina.Library('$BUILD/client/libina.so').join('shm:$INA_SOCKET', 'train', 1, 3)
+os.kill(os.getpid(), signal.SIGSTOP)" & workers="$workers $!"
+  for i in $(seq 40); do inactl why train | grep "process is stopped" && return; done; false
+}
+end_job() { kill -KILL $workers; wait $workers; export INA_SOCKET=$SCRATCH/run/ina/switch.sock; }
 """
 SWITCH_WITH_SHM_PORT = """\
 cat >$SCRATCH/etc/ina/switchd.yaml <<END
@@ -62,6 +97,18 @@ export INA_RANK=0 INA_WORLD_SIZE=1
 """
 PROLOGUES = {"docs/administration.md": SWITCH_FOR_ADMINISTRATORS,
              "docs/memif.md": SWITCH_WITH_SHM_PORT}
+# What is run before a block, and after it, by the functions of the document's prologue.
+PREPARATIONS = {
+    "a job": ("run_job", "end_job"),
+    "a job with a stopped worker": ("stop_a_worker", "end_job"),
+    "an edited file": ("configure 'aggregator: {policy: esa, slots: 4096, slot_bytes: 1024}' "
+                       "'jobs: {memory: 2 GiB}'", ":"),
+    "an edited file and a job": ("run_job && configure 'aggregator: {policy: esa, slots: 4096, slot_bytes: 1024}' "
+                                 "'fallback: {home: spill}'", "end_job"),
+    "a file that says static": ("sed -i /^fallback/d $SCRATCH/etc/ina/switchd.yaml && "
+                                "configure 'aggregator: {policy: static, slots: 4096, slot_bytes: 1024}' && "
+                                "inactl reload", ":"),
+}
 
 
 class TestError(Exception):
@@ -69,10 +116,11 @@ class TestError(Exception):
 
 
 class Block:
-    """Consecutive lines of a document. `language`: None for an indented block."""
+    """Consecutive lines of a document. `language`: None for an indented block. `marks`: of the
+    comments before it, by kind."""
 
-    def __init__(self, line, language, reason):
-        self.line, self.language, self.reason, self.lines = line, language, reason, []
+    def __init__(self, line, language, marks):
+        self.line, self.language, self.marks, self.lines = line, language, marks, []
 
     def is_command(self):
         return self.language is None or self.language in COMMAND_LANGUAGES
@@ -80,10 +128,8 @@ class Block:
 
 def blocks_of(text):
     """Returns all blocks of a Markdown text."""
-    blocks, current, before = [], None, ""
+    blocks, current, before, marks = [], None, "", {}
     for number, line in enumerate(text.splitlines(), 1):
-        marker = NOT_RUN.match(before)
-        reason = marker and marker[1]
         if current is not None and current.language is not None:
             if line.startswith("```"):
                 current, before = None, "```"
@@ -91,11 +137,11 @@ def blocks_of(text):
                 current.lines.append(line)
             continue
         if line.startswith("```"):
-            current = Block(number + 1, line[3:].strip(), reason)
+            current, marks = Block(number + 1, line[3:].strip(), marks), {}
             blocks.append(current)
         elif line.startswith("    "):
             if current is None and before not in ("", "paragraph"):
-                current = Block(number, None, reason)
+                current, marks = Block(number, None, marks), {}
                 blocks.append(current)
             if current is not None:
                 current.lines.append(line[4:])
@@ -106,18 +152,38 @@ def blocks_of(text):
                 before = "blank"
         else:
             current = None
-            before = line if NOT_RUN.match(line) else "paragraph"
+            mark = MARK.match(line)
+            marks = marks | {mark[1]: mark[2]} if mark else {}
+            before = "mark" if mark else "paragraph"
     return blocks
 
 
 class Command:
-    """One logical line, its expected output (None: any output) and its expected status."""
+    """One logical line, its expected output (None: any output) and its expected status. `before`
+    and `after`: shell text that is run around it."""
 
-    def __init__(self, place, text):
-        self.place, self.text, self.expected = place, text, None
+    def __init__(self, place, text, marks):
+        self.place, self.text, self.marks, self.expected = place, text, marks, None
+        self.before = self.after = ""
 
     def fails(self):
         return bool(self.expected) and self.expected.startswith("inactl: ")
+
+    def good_statuses(self):
+        """Returns a pattern of the shell."""
+        if self.fails():
+            return "[1-9]*"
+        return self.marks.get("status", "0").replace(" or ", "|")
+
+    def matches(self, output, scratch):
+        if not self.expected:
+            return True
+        expected, output = scratch.literal(self.expected), without_numbers(output)
+        if "output varies" not in self.marks:
+            return without_numbers(expected) in output
+        first, *others = expected.splitlines()
+        wanted = [first, *(line for line in others if HEADING.fullmatch(line))]
+        return all(without_numbers(line) in output for line in wanted)
 
     def in_background(self):
         return re.sub(r"\s+#.*", "", self.text).rstrip().endswith("&")
@@ -136,8 +202,12 @@ def commands_of(name, block):
         if going_on:
             commands[-1].text += "\n" + line
         elif line.strip():
-            commands.append(Command(f"{name}:{block.line + offset}", line))
+            commands.append(Command(f"{name}:{block.line + offset}", line, block.marks))
         going_on = line.endswith("\\")
+    if needed := block.marks.get("prepared"):
+        if needed not in PREPARATIONS:
+            raise TestError(f"{name}:{block.line}: no test prepares: {needed}")
+        commands[0].before, commands[-1].after = PREPARATIONS[needed]
     return commands
 
 
@@ -145,6 +215,7 @@ def without_numbers(text):
     """Replaces numbers, so that outputs of one command on different days compare equal."""
     text = re.sub(r"\b[0-9a-f]{32}\b|[0-9][0-9,.]*", "N", text)
     text = re.sub(r"N (B|KiB|MiB|GiB)\b", "N B", text)
+    text = re.sub(r"N (us|ms|s|min|h)\b", "N s", text)
     return " ".join(text.split())
 
 
@@ -213,6 +284,8 @@ def script_of(commands, scratch, prologue):
     for number, command in enumerate(commands):
         text, output = scratch.literal(command.text), f"{scratch.folder}/output.{number}"
         place = shlex.quote(f"{command.place}: {command.text}")
+        if command.before:
+            lines.append(f"{{ {command.before}\n}} >{output} 2>&1 || fail {place}' could not be prepared'")
         if "sum.cc" in text:
             lines.append(f"cp {scratch.folder}/sum.cc .")
         if command.in_background():
@@ -224,8 +297,10 @@ def script_of(commands, scratch, prologue):
             lines += [f"wait_for {socket} {place}" for socket in sockets]
         else:
             lines.append(f"{{ {text}\n}} >{output} 2>&1")
-            wanted = "-ne 0" if command.fails() else "-eq 0"
-            lines.append(f"status=$?; [ $status {wanted} ] || fail {place}\" ended with $status\"")
+            lines.append(f"status=$?; case $status in {command.good_statuses()}) ;; "
+                         f"*) fail {place}\" ended with $status\" ;; esac")
+        if command.after:
+            lines.append(f"{{ {command.after}\n}} >{output}.after 2>&1")
     return "\n".join(lines) + "\n"
 
 
@@ -272,7 +347,7 @@ def run(commands, scratch, prologue, with_programs):
         ended = "no end in time" if status is None else f"status {status}"
         raise TestError(f"{ended}\n{log.read_text()}{told}")
     for command, output in zip(commands, outputs):
-        if command.expected and without_numbers(command.expected) not in without_numbers(output):
+        if not command.matches(output, scratch):
             raise TestError(f"{command.place}: {command.text}\nprints\n{output}\nand not\n"
                             f"{command.expected}")
 
@@ -284,8 +359,8 @@ def check(name, text, build):
     for block in blocks_of(text):
         if not block.is_command():
             continue
-        if block.reason:
-            not_run.append(f"{name}:{block.line}: {block.reason}")
+        if reason := block.marks.get("not run"):
+            not_run.append(f"{name}:{block.line}: {reason}")
         else:
             commands += commands_of(name, block)
     if commands:
@@ -309,9 +384,15 @@ def self_test():
     assert check("list", "- an item\n    of two lines\n", build) == (0, [])
     assert check("output", "T:\n\n    $ echo 17 of 4\n    12 of 3\n", build) == (1, [])
     assert check("failure", "T:\n\n    $ sh -c 'echo inactl: no; exit 1'\n    inactl: no\n", build)[0] == 1
+    varied = "T:\n\n<!-- output varies: so it is -->\n<!-- status 0 or 3 -->\n" \
+             "    $ printf 'have 3\\nA  B\\n1  x\\n'; exit_3\n    have 4\n    A  B\n    2  y\n"
+    assert check("varied", varied.replace("exit_3", "sh -c 'exit 3'"), build) == (1, [])
     for bad in ("T:\n\n    false\n", "T:\n\n```sh\nfalse\n```\n", "T:\n\n    true\n\n    no-such-command\n",
                 "T:\n\n    $ echo drained\n    1 job is left\n",
-                "T:\n\n    $ echo inactl: no\n    inactl: no\n"):
+                "T:\n\n    $ echo inactl: no\n    inactl: no\n",
+                "T:\n\n<!-- prepared: an unknown thing -->\n    true\n",
+                varied.replace("exit_3", "false"), varied.replace("exit_3", "true").replace("have 4", "had 4"),
+                varied.replace("exit_3", "true").replace("A  B\n    2", "A  C\n    2")):
         try:
             check("bad", bad, build)
         except TestError:

@@ -2,7 +2,6 @@
 // worker that does not read, and the damage by a worker that lies about its position.
 #include "io/shm/shm_port.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
@@ -14,65 +13,15 @@
 #include <vector>
 
 #include "common/sealed_memory.h"
-#include "transport/shm_transport.h"
+#include "tests/support/shm_session.h"
 
 namespace ina {
 namespace {
 
-using io::shm::Geometry;
-using io::shm::ShmPort;
-using io::shm::WorkerSession;
-
 constexpr uint32_t kSlotBytes = 256;
 
-Fd duplicate(const Fd& fd) {
-  return Fd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
-}
-
-/// One worker on one lane.
-class ShmPortTest : public testing::Test {
+class ShmPortTest : public test::ShmSession {
  protected:
-  void open(const Geometry& geometry, bool ecn = true) {
-    geometry_ = geometry;
-    auto results = io::shm::make_region("test-results", io::shm::result_region_bytes(geometry));
-    ASSERT_TRUE(results) << results.error().text;
-    results_ = std::move(*results);
-    auto session = WorkerSession::create(geometry, results_.map.data());
-    ASSERT_TRUE(session) << session.error().text;
-    session_ = std::move(*session);
-    std::vector<Fd> events;
-    for (const Fd& event : session_->wake_events) events.push_back(duplicate(event));
-    auto transport = client::ShmTransport::create(geometry, session_->switch_region.fd, results_.fd,
-                                                  std::move(events), copier_);
-    ASSERT_TRUE(transport) << transport.error().text;
-    transport_ = std::move(*transport);
-    auto mapped = io::shm::map_peer_region(duplicate_of(transport_->region_fd()),
-                                           io::shm::WorkerLayout(geometry).bytes, "worker region");
-    ASSERT_TRUE(mapped) << mapped.error().text;
-    session_->worker_region = std::move(*mapped);
-    port_ = std::make_unique<ShmPort>(0, 4, ecn);
-    const auto endpoint = port_->attach(*session_, 0, Rank{1});
-    ASSERT_TRUE(endpoint) << endpoint.error().text;
-    endpoint_ = *endpoint;
-  }
-  static Fd duplicate_of(int fd) { return Fd(::fcntl(fd, F_DUPFD_CLOEXEC, 0)); }
-
-  /// A partial sum of one int32, which is no result.
-  bool send_part(int32_t element) {
-    wire::Message message;
-    message.type = wire::Type::kPart;
-    message.bitmap = 1;
-    message.dtype = DType::kInt32;
-    message.op = Op::kSum;
-    message.collective = Collective::kAllReduce;
-    message.elements = 1;
-    message.operation_elements = 1;
-    std::byte payload[4];
-    std::memcpy(payload, &element, 4);
-    const bool sent = port_->tx(endpoint_, message, payload);
-    std::memset(payload, 0xee, 4);  // the port must have copied it
-    return sent;
-  }
   bool send_result(uint64_t row) {
     wire::Message message;
     message.type = wire::Type::kResult;
@@ -98,14 +47,6 @@ class ShmPortTest : public testing::Test {
     std::memcpy(&value, packet.payload, 4);
     return value;
   }
-
-  Geometry geometry_;
-  io::shm::Region results_;
-  client::BulkCopier copier_{1, 1};
-  std::unique_ptr<client::ShmTransport> transport_;
-  std::unique_ptr<WorkerSession> session_;
-  std::unique_ptr<ShmPort> port_;
-  io::EndpointIndex endpoint_ = 0;
 };
 
 TEST_F(ShmPortTest, CarriesPayloadsThatAreNoResults) {

@@ -177,19 +177,19 @@ class EveryTransport:
                 bed.close()
 
     def stop_until_parked(self, bed, worker):
-        """Stops the worker, and returns the number of fragments parked meanwhile. The stop may come
-        at the very end of a sum, or while the windows are too small for the worker to be late, so
-        it is repeated."""
+        """Stops the worker until many fragments are parked, and returns their number. The stop may
+        come at the very end of a sum, or while the windows are too small for the worker to be late.
+        Then nothing more is parked, and the worker is stopped again later."""
         parked = 0
         for _ in range(20):
             worker.send_signal(signal.SIGSTOP)
-            time.sleep(0.3)
-            if jobs := bed.status(INACTL)["jobs"]:
-                parked = jobs[0]["parked_now"]
+            until = time.monotonic() + 1
+            while parked <= 100 and time.monotonic() < until:
+                parked = max((job["parked_now"] for job in bed.status(INACTL)["jobs"]), default=0)
             worker.send_signal(signal.SIGCONT)
             if parked > 100:
                 break
-            time.sleep(0.02)
+            self.await_results(bed, 1)
         return parked
 
     def test_frames_with_tags(self):

@@ -160,7 +160,7 @@ class ConnectionsTest : public testing::Test {
 };
 
 TEST_F(ConnectionsTest, OneUserHasHalfOfThePlacesAtMost) {
-  if (::geteuid() != 0) return;  // being several users takes root
+  if (::geteuid() != 0) GTEST_SKIP() << "being several users takes root";
   start([](ConductorConfig& config) { config.control.max_connections = 8; });
   for (int i = 0; i < 4; ++i)
     EXPECT_TRUE(holds_a_place(connect_as(kAlice), "a" + std::to_string(i)));
@@ -176,7 +176,7 @@ TEST_F(ConnectionsTest, OneUserHasHalfOfThePlacesAtMost) {
 }
 
 TEST_F(ConnectionsTest, IdleConnectionsMakeRoomForThoseOfOthers) {
-  if (::geteuid() != 0) return;
+  if (::geteuid() != 0) GTEST_SKIP() << "being several users takes root";
   start([](ConductorConfig& config) {
     config.control.max_connections = 8;
     config.control.max_connections_per_user = 8;
@@ -195,7 +195,7 @@ TEST_F(ConnectionsTest, IdleConnectionsMakeRoomForThoseOfOthers) {
 }
 
 TEST_F(ConnectionsTest, PlacesAreKeptForWorkersThatComeBack) {
-  if (::geteuid() != 0) return;
+  if (::geteuid() != 0) GTEST_SKIP() << "being several users takes root";
   save_job(kAlice, 2);
   start([](ConductorConfig& config) {
     config.control.max_connections = 8;
@@ -214,7 +214,7 @@ TEST_F(ConnectionsTest, PlacesAreKeptForWorkersThatComeBack) {
 }
 
 TEST_F(ConnectionsTest, AUserAtItsLimitComesBackNonetheless) {
-  if (::geteuid() != 0) return;
+  if (::geteuid() != 0) GTEST_SKIP() << "being several users takes root";
   save_job(kAlice, 1);
   start([](ConductorConfig& config) {
     config.control.max_connections = 64;
@@ -332,7 +332,7 @@ TEST_F(ConnectionsTest, ATenantHasAsManyAsAUser) {
 }
 
 TEST_F(ConnectionsTest, WhoTakesTooMuchTimeIsServedLaterAndNothingIsLost) {
-  if (::geteuid() != 0) return;
+  if (::geteuid() != 0) GTEST_SKIP() << "being several users takes root";
   start([](ConductorConfig& config) { config.work = {.burst_ns = 1, .one_in = 2, .sources = 64}; });
   auto busy = std::make_unique<control::Connection>();
   as_user(kAlice,

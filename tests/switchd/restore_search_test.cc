@@ -27,6 +27,8 @@ using test::TestSwitch;
 using testing::HasSubstr;
 
 constexpr Nanos kDeadlineNs = 5'000'000'000;
+/// What a switch promises: from its start on, whatever its state file holds.
+constexpr Nanos kServesWithinNs = 1'000'000'000;
 
 /// Ends the process, with the seed, if the switch hangs: no thread of the test could.
 class Watchdog {
@@ -243,7 +245,8 @@ bool refused(const std::string& path) {
   return true;
 }
 
-void try_seed(uint64_t seed, int& started, int& redeemed) {
+/// Returns the time from the start of the switch to its first answer, and for a fresh job.
+Nanos try_seed(uint64_t seed, int& started, int& redeemed) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   const Watchdog watchdog("seed " + std::to_string(seed));
   Random random(seed);
@@ -255,15 +258,17 @@ void try_seed(uint64_t seed, int& started, int& redeemed) {
   std::string text = file.dump();
   if (random.once_in(20)) text.resize(random.below(text.size()) + 1);
   std::ofstream(path) << text;
-  if (refused(path)) return;
+  if (refused(path)) return 0;
   const bool soon = random.once_in(4);
+  const Nanos begin = now_ns();
   TestSwitch sw(options_of(now, soon ? 1'000'000 : 60'000'000'000), folder / "");
   ++started;
   // All that it took up it shows.
   const Json status = sw.status();
+  Nanos took = now_ns() - begin;
   for (const Json& job : status["jobs"])
     EXPECT_THAT(job["state"], testing::AnyOf("joining", "rejoining")) << job;
-  if (now.home == Home::kDedicated) return;  // jobs wait for a fallback server there
+  if (now.home == Home::kDedicated) return took;  // jobs wait for a fallback server there
   for (const Json& job : file["jobs"]) {
     const std::string name = job.value("name", "");
     const bool waits = std::ranges::any_of(status["jobs"], [&](const Json& shown) {
@@ -273,11 +278,13 @@ void try_seed(uint64_t seed, int& started, int& redeemed) {
     EXPECT_EQ(serve_one(sw.url(), name, job["ticket"]), "") << job;
     ++redeemed;
   }
+  const Nanos asked = now_ns();
   const std::string problem = serve_one(sw.url(), "fresh", "");
+  took += now_ns() - asked;
   if (!problem.empty()) {
     EXPECT_THAT(problem, HasSubstr("job 'fresh' does not fit")) << status;
   }
-  if (!soon) return;
+  if (!soon) return took;
   // Those that were overdue are gone, and with them what they had.
   const Nanos deadline = now_ns() + kDeadlineNs;
   const auto rejoining = [&] {
@@ -286,6 +293,7 @@ void try_seed(uint64_t seed, int& started, int& redeemed) {
   };
   while (rejoining() && now_ns() < deadline) ::usleep(1000);
   EXPECT_FALSE(rejoining());
+  return took;
 }
 
 TEST(RestoreSearch, ASwitchStartsWhateverItsStateFileHolds) {
@@ -296,8 +304,13 @@ TEST(RestoreSearch, ASwitchStartsWhateverItsStateFileHolds) {
 #endif
   int started = 0;
   int redeemed = 0;
-  for (uint64_t seed = 1; seed <= kSeeds && !testing::Test::HasFailure(); ++seed)
-    try_seed(seed, started, redeemed);
+  for (uint64_t seed = 1; seed <= kSeeds && !testing::Test::HasFailure(); ++seed) {
+    Nanos took = try_seed(seed, started, redeemed);
+    // A busy machine may be late, but not each time for the same file.
+    for (int again = 0; again < 2 && took >= kServesWithinNs; ++again)
+      took = try_seed(seed, started, redeemed);
+    EXPECT_LT(took, kServesWithinNs) << "seed " << seed;
+  }
   EXPECT_GT(started, kSeeds / 3);
   EXPECT_GT(redeemed, kMoreRedeemedThan);
   ::unsetenv("INA_TICKET");

@@ -26,6 +26,17 @@ DEADLINE_S = 120
 GROUP_TIMEOUT = datetime.timedelta(seconds=60)
 
 _fork = multiprocessing.get_context("fork")
+# Set by a rank when it has given up waiting for others: they may go on.
+_given_up = _fork.Event()
+
+
+def give_up():
+    _given_up.set()
+
+
+def await_that_others_give_up():
+    if not _given_up.wait(DEADLINE_S):
+        raise AssertionError("the others still wait")
 
 
 class Failed:
@@ -65,6 +76,7 @@ class Ranks:
 
     def __init__(self, folder, size, url, function, arguments=(), backend="ina",
                  timeout=GROUP_TIMEOUT, environments=None):
+        _given_up.clear()
         store = tempfile.mktemp(dir=folder)
         self.processes, self.pipes = [], []
         for rank in range(size):
