@@ -25,6 +25,8 @@ using ina::client::guarded;
 using ina::client::op_of;
 using ina::client::Operation;
 using ina::client::OperationSpec;
+using ina::client::start_and_wait;
+using ina::client::start_with_request;
 
 namespace {
 
@@ -77,6 +79,12 @@ int start(ina_context* context, const OperationSpec& spec, Operation** operation
   if (!started) return context->impl->set_error(started.error().status, started.error().text);
   *operation = *started;
   return INA_OK;
+}
+
+ina::Result<Operation*> start_barrier(ina_context* context) {
+  OperationSpec spec;
+  spec.collective = ina::Collective::kBarrier;
+  return context->impl->start(spec);
 }
 
 /// Hands out what a call about memory gave.
@@ -272,16 +280,12 @@ int ina_group_end(ina_context* context) {
 }
 
 int ina_barrier(ina_context* context, int64_t timeout_us) {
-  return guarded([&]() -> int {
-    if (const int status = check_context(context, "ina_barrier"); status != INA_OK) return status;
-    if (const int status = context->impl->refuse_in_group("ina_barrier"); status != INA_OK)
-      return status;
-    OperationSpec spec;
-    spec.collective = ina::Collective::kBarrier;
-    Operation* operation = nullptr;
-    if (const int status = start(context, spec, &operation); status != INA_OK) return status;
-    return context->impl->wait(operation, timeout_us * 1000, true).status;
-  });
+  return start_and_wait(context, "ina_barrier", timeout_us, [&] { return start_barrier(context); });
+}
+
+int ina_barrier_async(ina_context* context, ina_request** request) {
+  return start_with_request(context, "ina_barrier_async", request,
+                            [&] { return start_barrier(context); });
 }
 
 int ina_get_stats(const ina_context* context, ina_stats* stats) {

@@ -168,7 +168,7 @@ void Engine::accept_bare_results(const Message& message, Nanos now) {
 /// No other operation ever has a fragment of this number, so a worker that was given another result
 /// called another operation. Marks may have met where nobody could compare them.
 void Engine::note_mismatch(const wire::Signature& ours, const Message& message) {
-  if (mismatch_ || same_operation(ours, message.signature())) return;
+  if (mismatch_ || same_operation(ours, message.signature()) || !rule(Rule::kResultAgrees)) return;
   const Bitmap self = bit_of(config_.rank);
   mismatch_ = aggregator::FallbackMismatch{self, full_bitmap(config_.workers) & ~self, ours,
                                            message.signature()};

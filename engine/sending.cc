@@ -138,8 +138,10 @@ size_t Engine::prepare_new(std::span<TxPacket> packets, Nanos now) {
 
 /// Fragments from `seq` on, within the window, that this worker adds nothing to.
 uint64_t Engine::marks_from(const Operation& operation, Seq seq, Seq end) const {
+  if (!rule(Rule::kRunWindow)) end = low_ + ring_.size();
   if (seq >= end) return 0;
-  const uint64_t marks = operation.marks_from(seq, config_.rank);
+  uint64_t marks = operation.marks_from(seq, config_.rank);
+  if (!rule(Rule::kRunClosing) && marks != 0 && operation.is_closing(seq + marks)) ++marks;
   return std::min({marks, end - seq, uint64_t{UINT16_MAX}});
 }
 

@@ -37,7 +37,10 @@ namespace ina {
   X(kJoinForget, "join_forget")            /* and ends with its job */                     \
   X(kStageOrder, "stage_order")            /* of a Schedule: after all that it awaits */   \
   X(kGivenResult, "given_result")          /* is given again while its row holds it */     \
-  X(kReceiptWhole, "receipt_whole")        /* is told with the last byte, not before */
+  X(kReceiptWhole, "receipt_whole")        /* is told with the last byte, not before */    \
+  X(kRunWindow, "run_window")              /* C1 for the last of a run of marks */         \
+  X(kRunClosing, "run_closing")            /* a run of marks ends before a closing one */  \
+  X(kResultAgrees, "result_agrees")        /* with the operation of its receiver */
 
 enum class Rule : uint8_t {
 #define INA_X(enumerator, text) enumerator,
@@ -53,7 +56,7 @@ inline constexpr std::string_view kRuleNames[] = {
 inline constexpr uint32_t kRules = sizeof(kRuleNames) / sizeof(kRuleNames[0]);
 
 #ifdef INA_RULE_KNOBS
-inline uint32_t rules_off = 0;  ///< bit r: Rule r is switched off
+inline uint64_t rules_off = 0;  ///< bit r: Rule r is switched off
 inline bool rule(Rule r) {
   return (rules_off >> static_cast<uint32_t>(r) & 1) == 0;
 }

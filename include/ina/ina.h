@@ -575,8 +575,9 @@ INA_API int ina_completion_fd(ina_context* context, int* fd);
 INA_API int ina_group_start(ina_context* context);
 INA_API int ina_group_end(ina_context* context);
 
-/* Returns when all ranks have called it. */
+/* Returns when all ranks have called it. The request of ina_barrier_async completes then. */
 INA_API int ina_barrier(ina_context* context, int64_t timeout_us);
+INA_API int ina_barrier_async(ina_context* context, ina_request** request);
 
 /* Memory that the switch reads without a copy in between, over the shm port. It is zeroed,
  * page-aligned, and readable and writable as any other memory. Over other transports it is ordinary

@@ -518,9 +518,8 @@ class Context {
     return costs;
   }
 
-  void barrier(std::chrono::microseconds timeout = {}) {
-    detail::check(ina_barrier(context_.get(), detail::count_us(timeout)), context_.get());
-  }
+  void barrier(std::chrono::microseconds timeout = {}) { wait(ina_barrier, timeout); }
+  [[nodiscard]] Request barrier_async() { return begin(ina_barrier_async); }
   /// Leaves the job and reports errors, which the destructor cannot do.
   void finalize(std::chrono::microseconds timeout = {}) {
     const int status = ina_finalize(context_.release(), detail::count_us(timeout));

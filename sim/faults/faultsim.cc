@@ -91,7 +91,7 @@ bool switch_rule_off(Options& options) {
                fmt::join(kRuleNames, ", "));
     return false;
   }
-  rules_off = 1u << index;
+  rules_off = uint64_t{1} << index;
   if (options.restrictions.profile.empty() && !options.swarm)
     options.restrictions.profile = options.without;
   return true;

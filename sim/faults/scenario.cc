@@ -45,9 +45,15 @@ constexpr Collective kCollectives[] = {
 
 /// Rules of collectives whose receivers are not all workers, or whose fragments have one source.
 bool is_collective_rule(const std::string& rule) {
-  for (const char* name : {"all_marks", "closing", "bind_again", "non_receiver_sent"})
+  for (const char* name :
+       {"all_marks", "closing", "bind_again", "non_receiver_sent", "run_window", "run_closing"})
     if (rule == name) return true;
   return false;
+}
+
+/// Rules by which workers find out that they called different operations.
+bool is_agreement_rule(const std::string& rule) {
+  return rule == "result_agrees";
 }
 
 /// Rules of bare results that are put together.
@@ -120,7 +126,8 @@ Scenario make_exchange(uint64_t seed, const std::string& rule) {
   s.home = kHomeNames[dice.upto(2)].value;
   s.rto_min_ns = 50'000;
   s.slots = dice.log_between(1, 64);
-  const bool moved = rule == "all_marks";
+  const bool moved = rule == "all_marks" || rule == "run_window" || rule == "run_closing" ||
+                     is_agreement_rule(rule);
   for (uint64_t i = dice.between(1, 2); i != 0; --i) {
     JobPlan job;
     job.workers = static_cast<uint32_t>(dice.between(2, 4));
@@ -352,6 +359,7 @@ void choose_hierarchies(Scenario& scenario, const Restrictions& restrictions) {
 /// packets and a new one's. So some seeds are nothing else.
 std::optional<Scenario> choose_race(uint64_t seed, const Restrictions& restrictions) {
   if (is_restricted(restrictions)) return std::nullopt;
+  if (Dice(seed * 0x2545f4914f6cdd1d + 19).chance(0.02)) return make_race(seed, "result_origin");
   Dice dice(seed * 0x2545f4914f6cdd1d + 5);
   if (!dice.chance(0.1)) return std::nullopt;
   constexpr const char* kRaces[] = {"epoch_check", "one_epoch", "one_epoch", "instance",
@@ -360,6 +368,14 @@ std::optional<Scenario> choose_race(uint64_t seed, const Restrictions& restricti
   if (dice.chance(0.3))
     for (JobPlan& job : race.jobs) job.collectives = all_collectives();
   return race;
+}
+
+/// In some, one worker calls something else. Likewise.
+void choose_mismatch(Scenario& scenario, const Restrictions& restrictions) {
+  Dice dice(scenario.seed * 0x2545f4914f6cdd1d + 21);
+  const bool some = !is_restricted(restrictions) && scenario.hierarchies.empty() &&
+                    scenario.jobs[0].reproducible == 0 && dice.chance(0.03);
+  scenario.mismatch = restrictions.mismatch || is_agreement_rule(restrictions.profile) || some;
 }
 
 /// The switch and its policy.
@@ -517,7 +533,7 @@ Scenario make_scenario(uint64_t seed, const Restrictions& restrictions) {
   Scenario scenario =
       is_race(restrictions.profile) && restrictions.loss < 0 ? make_race(seed, restrictions.profile)
       : is_collective_rule(restrictions.profile) || is_schedule_rule(restrictions.profile) ||
-              is_hierarchy_rule(restrictions.profile)
+              is_hierarchy_rule(restrictions.profile) || is_agreement_rule(restrictions.profile)
           ? make_exchange(seed, restrictions.profile)
       : is_joining_rule(restrictions.profile) ? make_joining(seed, restrictions.profile)
                                               : make_plain(seed, restrictions);
@@ -527,7 +543,7 @@ Scenario make_scenario(uint64_t seed, const Restrictions& restrictions) {
   choose_reproducible(scenario, restrictions);
   choose_hierarchies(scenario, restrictions);
   choose_policies(scenario, restrictions);
-  scenario.mismatch = restrictions.mismatch;
+  choose_mismatch(scenario, restrictions);
   return scenario;
 }
 

@@ -19,6 +19,7 @@ using test::Traffic;
 using test::TrafficCount;
 
 constexpr uint32_t kSlotBytes = 8192;
+constexpr uint32_t kWindow = 256;
 
 /// Of each collective, the traffic of the rank with the most overhead.
 using Overheads = std::map<std::string, Traffic>;
@@ -28,7 +29,7 @@ Overheads run_once(int world, uint64_t block_bytes) {
   // With slots for all windows, and nothing sent again because the machine is busy.
   TestSwitch sw({.slots = 1024,
                  .slot_bytes = kSlotBytes,
-                 .slots_per_job = 512,
+                 .slots_per_job = 2 * kWindow,
                  .conductor = [](switchd::ConductorConfig& config) {
                    config.recovery.rto_min_ns = config.recovery.rto_max_ns = 10'000'000'000;
                  }});
@@ -55,31 +56,57 @@ Overheads run_once(int world, uint64_t block_bytes) {
   return overheads;
 }
 
+double packets_of_payload(const Traffic& traffic) {
+  return static_cast<double>(traffic.packets) / static_cast<double>(traffic.payload_packets());
+}
+
+/// The limits of docs/collectives.md: of all bytes beside the payload, and of messages for each of
+/// a rank's fragments. The first and last messages of an operation weigh more in a short one.
+struct Limits {
+  double overhead;
+  double packets;
+};
+
+Limits limits_of(int world, double overhead) {
+  return {overhead, 1 + 8.0 * world / kWindow};
+}
+
+bool is_within(const Traffic& traffic, const Limits& limits) {
+  return traffic.overhead() <= limits.overhead && packets_of_payload(traffic) <= limits.packets;
+}
+
 /// Runs of bare results end when they have waited for a time, so that their length depends on how
-/// busy the machine is. `most` is ten times the largest overhead of an idle one
-/// (docs/collectives.md), and about a quarter of a gather's without joining.
-void expect_joined(double most, const Overheads& overheads) {
-  for (const auto& [collective, traffic] : overheads) {
-    testing::Test::RecordProperty(collective,
-                                  std::to_string(static_cast<double>(traffic.packets) /
-                                                 static_cast<double>(traffic.payload_packets())) +
-                                      " packets for each of payload, " +
-                                      std::to_string(100 * traffic.overhead()) + " % more bytes");
-    EXPECT_LE(traffic.overhead(), most) << traffic.text();
+/// busy the machine is: one of a few runs must be within the limits.
+void expect_joined(int world, uint64_t block_bytes, const Limits& limits) {
+  constexpr int kAttempts = 4;
+  for (int attempt = 1; attempt <= kAttempts && !testing::Test::HasFailure(); ++attempt) {
+    const Overheads overheads = run_once(world, block_bytes);
+    const bool joined = std::ranges::all_of(
+        overheads, [&](const auto& one) { return is_within(one.second, limits); });
+    if (!joined && attempt != kAttempts) continue;
+    for (const auto& [collective, traffic] : overheads) {
+      testing::Test::RecordProperty(collective, std::to_string(packets_of_payload(traffic)) +
+                                                    " packets for each of payload, " +
+                                                    std::to_string(100 * traffic.overhead()) +
+                                                    " % more bytes");
+      EXPECT_LE(traffic.overhead(), limits.overhead) << traffic.text();
+      EXPECT_LE(packets_of_payload(traffic), limits.packets) << traffic.text();
+    }
+    return;
   }
 }
 
 TEST(CollectiveTraffic, EightRanks) {
 #ifdef INA_SLOW_BUILD
-  expect_joined(0.05, run_once(8, 16 * kSlotBytes));  // first and last messages weigh more
+  expect_joined(8, 16 * kSlotBytes, {0.05, 3});
 #else
-  expect_joined(0.03, run_once(8, 64 * kSlotBytes));
+  expect_joined(8, 64 * kSlotBytes, limits_of(8, 0.03));
 #endif
 }
 
 #ifndef INA_SLOW_BUILD
 TEST(CollectiveTraffic, SixtyFourRanks) {
-  expect_joined(0.2, run_once(64, 16 * kSlotBytes));
+  expect_joined(64, 16 * kSlotBytes, limits_of(64, 0.06));
 }
 #endif
 

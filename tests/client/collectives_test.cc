@@ -495,6 +495,35 @@ TEST(CollectivesAsync, AllKindsInFlightCompleteInAnyOrderOfWaiting) {
   });
 }
 
+TEST(CollectivesAsync, ABarrierCompletesWhenTheLastRankHasCalled) {
+  constexpr int kWorld = 3;
+  TestSwitch sw;
+  std::latch tested(kWorld - 1);
+  on_ranks(sw, kWorld, [&](Context& context, int rank) {
+    Request barrier(nullptr, context.get());
+    if (rank == kWorld - 1) {
+      tested.wait();
+      barrier = context.barrier_async();
+    } else {
+      barrier = context.barrier_async();
+      EXPECT_FALSE(barrier.test());
+      tested.count_down();
+    }
+    barrier.wait();
+    // Among others, and waited for in another order.
+    std::vector<int32_t> data(1000, rank);
+    Request before = context.allreduce_async<int32_t>(std::span(data));
+    barrier = context.barrier_async();
+    Request after = context.barrier_async();
+    after.wait();
+    barrier.wait();
+    before.wait();
+    EXPECT_EQ(data.back(), 3);
+    EXPECT_EQ(ina_barrier_async(context.get(), nullptr), INA_ERR_INVALID);
+    EXPECT_THAT(ina_last_error(context.get()), HasSubstr("ina_barrier_async: request is NULL"));
+  });
+}
+
 TEST(CollectivesAsync, GroupsAndCoalescingGoOn) {
   TestSwitch sw;
   on_ranks(

@@ -260,7 +260,7 @@ TEST_P(WithoutRule, AViolationTurnsUp) {
   constexpr uint64_t kMost = 10'000;
   Restrictions restrictions;
   restrictions.profile = kRuleNames[GetParam()];
-  rules_off = 1u << GetParam();
+  rules_off = uint64_t{1} << GetParam();
   bool found = false;
   for (uint64_t seed = 0; seed < kMost && !found; ++seed) {
     World world(make_scenario(seed, restrictions));

@@ -288,6 +288,96 @@ TEST(RootRunsAhead, AndSoWithParking) {
     }
 }
 
+// ---- a root that dies. Its job ends with an error for the others; until they hear of it, nobody
+// takes for complete what the root can no longer give or get.
+
+/// The others wait, and ask, for long.
+void ask_without_root(Rack& rack) {
+  rack.deliver_all();
+  for (int rounds = 0; rounds < 12; ++rounds)
+    for (uint32_t rank = 0; rank < kWorkers; ++rank) {
+      if (rank == kRoot || rack.done(rank)) continue;
+      rack.time_out(rank);
+      rack.deliver_all();
+    }
+}
+
+/// The root of a gather never comes. Returns whether anything that it was to get counts as given.
+bool root_dies_before(Home home) {
+  Rack rack(one_job(home));
+  const Fragments fragments{{.source = 2, .receiver = 1 + kRoot},
+                            {.source = 3, .receiver = 1 + kRoot}};
+  for (const uint32_t rank : {1u, 2u})
+    rack.submit(rank, Collective::kGather, fragments, inputs_of(rank, fragments.size()));
+  rack.leave(kRoot);
+  ask_without_root(rack);
+  for (const uint32_t rank : {1u, 2u}) EXPECT_FALSE(rack.done(rank));
+  return rack.engine(1).counters().results != 0;
+}
+
+TEST(RootDies, BeforeItNothingIsGivenOut) {
+  for (const Home home : {Home::kWorkers, Home::kDedicated, Home::kSpill}) {
+    EXPECT_FALSE(root_dies_before(home));
+    const Without without(Rule::kAllMarks);
+    EXPECT_TRUE(root_dies_before(home));
+  }
+}
+
+/// The root of a reduction dies when the sum is on its way to it. Returns whether another rank
+/// takes the operation for complete.
+bool root_dies_during_reduce(Home home) {
+  Rack rack(one_job(home));
+  reduce(rack, kRoot);
+  rack.deliver(kGrad);
+  rack.leave(kRoot);
+  ask_without_root(rack);
+  return rack.done(1) || rack.done(2);
+}
+
+TEST(RootDies, DuringAReductionNobodyIsDone) {
+  for (const Home home : {Home::kWorkers, Home::kDedicated, Home::kSpill}) {
+    EXPECT_FALSE(root_dies_during_reduce(home));
+    const Without without(Rule::kClosing);
+    EXPECT_TRUE(root_dies_during_reduce(home));
+  }
+}
+
+/// The root of a broadcast dies when one fragment of three has got through.
+TEST(RootDies, DuringABroadcastNobodyIsDone) {
+  for (const Home home : {Home::kWorkers, Home::kDedicated, Home::kSpill}) {
+    Rack rack(one_job(home));
+    for (uint32_t rank = 0; rank < kWorkers; ++rank) broadcast(rack, rank, {1, 2, 3});
+    rack.drop({.type = Type::kGrad, .of = kRoot, .seq = 1});
+    rack.drop({.type = Type::kGrad, .of = kRoot, .seq = 2});
+    rack.leave(kRoot);
+    ask_without_root(rack);
+    for (const uint32_t rank : {1u, 2u}) {
+      EXPECT_FALSE(rack.done(rank));
+      EXPECT_EQ(rack.engine(rank).standing().low, Seq{1});
+    }
+  }
+}
+
+/// The root has done its part in a broadcast when rank 2 still misses the result, whose home is the
+/// root. Returns what rank 2 gets.
+Values root_goes_after() {
+  Rack rack(one_job());
+  for (uint32_t rank = 0; rank < kWorkers; ++rank) broadcast(rack, rank, {7});
+  rack.deliver(kGrad);
+  rack.drop({.type = Type::kResult, .to = 2});
+  rack.deliver_all();
+  EXPECT_TRUE(rack.done(kRoot));
+  if (!rule(Rule::kLeaveBarrier)) rack.leave(kRoot);
+  finish(rack);
+  return rack.got(2);
+}
+
+TEST(RootDies, AfterItNobodyMissesIt) {
+  EXPECT_EQ(root_goes_after(), (Values{7}));
+  const Without without(Rule::kLeaveBarrier);
+  EXPECT_EQ(root_goes_after(), Values{}) << "nobody else may decide";
+}
+
 TEST(OwnersResultLostWhileParked, IsMadeAgain) {
   for (const Home home : {Home::kWorkers, Home::kDedicated, Home::kSpill})
     for (const uint32_t room : {0u, 8u})

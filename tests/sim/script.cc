@@ -50,7 +50,7 @@ struct OnePacketPort {
 }  // namespace
 
 Without::Without(Rule rule) {
-  rules_off = 1u << static_cast<uint32_t>(rule);
+  rules_off = uint64_t{1} << static_cast<uint32_t>(rule);
 }
 Without::~Without() {
   rules_off = 0;

@@ -30,8 +30,8 @@ class CollectiveGrid {
           if (!perf::is_offered(dtype, op)) continue;
           for (const uint64_t count : counts) {
             once(collective, dtype, op, whole_of(collective, count));
-            if (collective == perf::Collective::kAllreduce)
-              once(collective, dtype, op, count, /*in_place=*/true);
+            if (has_in_place(collective))
+              once(collective, dtype, op, whole_of(collective, count), /*in_place=*/true);
           }
           if (!perf::is_sum(collective)) break;  // what adds nothing has no operation
         }
@@ -44,27 +44,10 @@ class CollectiveGrid {
     const perf::Call call{
         .collective = collective, .whole = whole, .dtype = dtype, .op = op, .root = root};
     const perf::Shape shape = perf::shape_of(collective, whole, rank_, world_, root);
-    const size_t width = ina_dtype_size(dtype);
-    send_.resize(shape.send * width);
-    perf::fill(send_, input_of(call, rank_));
-    recv_.assign(shape.recv * width + kGuardBytes, kGuard);
-    const int status =
-        perf::call(context_, call, send_.data(), in_place ? send_.data() : recv_.data());
-    if (status != INA_OK)
-      fail(call, std::string(ina_status_name(status)) + " " + ina_last_error(context_));
-    const auto got = std::span<const std::byte>(in_place ? send_ : recv_);
-    for (const perf::Segment& segment : shape.segments) {
-      const auto part = got.subspan(segment.to * width, segment.count * width);
-      if (perf::find_difference(part, expected_of(call, segment), segment.from * width))
-        fail(call, "wrong result");
-    }
-    if (!in_place && perf::find_difference(send_, input_of(call, rank_)))
-      fail(call, "the send buffer changed");
-    // Bytes outside the result stay as they were: all of them where this rank gets none.
-    const size_t results = shape.segments.empty() || in_place ? 0 : shape.recv * width;
-    if (!std::ranges::all_of(std::span(recv_).subspan(results),
-                             [](std::byte byte) { return byte == kGuard; }))
-      fail(call, "written beyond the result");
+    if (in_place)
+      within_one_buffer(call, shape);
+    else
+      between_two_buffers(call, shape);
     ++number_;
   }
 
@@ -111,6 +94,67 @@ class CollectiveGrid {
  private:
   static constexpr size_t kGuardBytes = 64;
   static constexpr std::byte kGuard{0x5a};
+
+  /// At all ranks, or at the root alone (docs/collectives.md).
+  static bool has_in_place(perf::Collective collective) {
+    return collective != perf::Collective::kAllToAll && collective != perf::Collective::kPermute &&
+           collective != perf::Collective::kSendReceive && collective != perf::Collective::kBarrier;
+  }
+
+  void between_two_buffers(const perf::Call& call, const perf::Shape& shape) {
+    const size_t width = ina_dtype_size(call.dtype);
+    send_.resize(shape.send * width);
+    perf::fill(send_, input_of(call, rank_));
+    recv_.assign(shape.recv * width + kGuardBytes, kGuard);
+    carry_out(call, send_.data(), recv_.data());
+    expect_result(call, shape, recv_);
+    if (perf::find_difference(send_, input_of(call, rank_))) fail(call, "the send buffer changed");
+    // Bytes outside the result stay as they were: all of them where this rank gets none.
+    const size_t results = shape.segments.empty() ? 0 : shape.recv * width;
+    if (!std::ranges::all_of(std::span(recv_).subspan(results),
+                             [](std::byte byte) { return byte == kGuard; }))
+      fail(call, "written beyond the result");
+  }
+
+  /// The input lies within the result, or the result within the input: at this rank's own block
+  /// where ranks have blocks.
+  void within_one_buffer(const perf::Call& call, const perf::Shape& shape) {
+    const size_t width = ina_dtype_size(call.dtype);
+    const size_t send_bytes = shape.send * width, recv_bytes = shape.recv * width;
+    const bool both = send_bytes != 0 && recv_bytes != 0;
+    const size_t own = both && perf::has_blocks(call.collective)
+                           ? static_cast<size_t>(rank_) * std::min(send_bytes, recv_bytes)
+                           : 0;
+    const size_t send_at = send_bytes < recv_bytes ? own : 0;
+    const size_t recv_at = send_bytes < recv_bytes ? 0 : own;
+    recv_.assign(std::max(send_bytes, recv_bytes) + kGuardBytes, kGuard);
+    const std::span<std::byte> all(recv_);
+    perf::fill(all.subspan(send_at, send_bytes), input_of(call, rank_));
+    send_ = recv_;
+    carry_out(call, all.data() + send_at, all.data() + recv_at);
+    expect_result(call, shape, all.subspan(recv_at));
+    // All else is as it was.
+    const size_t results = shape.segments.empty() ? 0 : recv_bytes;
+    std::ranges::copy(all.subspan(recv_at, results),
+                      send_.begin() + static_cast<ptrdiff_t>(recv_at));
+    if (send_ != recv_) fail(call, "written beyond the result, in place");
+  }
+
+  void carry_out(const perf::Call& call, const void* send, void* recv) const {
+    const int status = perf::call(context_, call, send, recv);
+    if (status != INA_OK)
+      fail(call, std::string(ina_status_name(status)) + " " + ina_last_error(context_));
+  }
+
+  void expect_result(const perf::Call& call, const perf::Shape& shape,
+                     std::span<const std::byte> got) const {
+    const size_t width = ina_dtype_size(call.dtype);
+    for (const perf::Segment& segment : shape.segments) {
+      const auto part = got.subspan(segment.to * width, segment.count * width);
+      if (perf::find_difference(part, expected_of(call, segment), segment.from * width))
+        fail(call, "wrong result");
+    }
+  }
 
   uint64_t whole_of(perf::Collective collective, uint64_t count) const {
     return perf::has_blocks(collective) ? count * static_cast<uint64_t>(world_) : count;
