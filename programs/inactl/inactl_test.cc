@@ -11,8 +11,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <thread>
+#include <vector>
 
 #include "common/json_schema.h"
 #include "control/diagnosis/why.h"
@@ -297,6 +299,82 @@ TEST_F(Inactl, WithoutASwitchTheErrorComesWithinASecondAndNamesTheSocket) {
     expect_error("status", path);
   for (const char* command : {"top --once", "why", "job show train", "port show"})
     expect_error(command, nobody);
+}
+
+/// What a false switch says, and the content of the memory file beside it, if it sends one.
+struct FalseAnswer {
+  std::string text;
+  std::optional<std::string> content;
+};
+
+/// Says it to each that asks, and hangs up.
+void answer_falsely(const std::stop_token& stop, const control::Listener& listener,
+                    const FalseAnswer& answer) {
+  while (!stop.stop_requested()) {
+    const auto connection = listener.accept();
+    if (!connection || !*connection) {
+      std::this_thread::yield();
+      continue;
+    }
+    if (const auto query = (*connection)->receive(10'000'000'000); !query || !*query) continue;
+    std::vector<int> fds;
+    const Fd file(::memfd_create("status", MFD_CLOEXEC));
+    if (answer.content) {
+      ASSERT_EQ(::write(file.get(), answer.content->data(), answer.content->size()),
+                static_cast<ssize_t>(answer.content->size()));
+      fds.push_back(file.get());
+    }
+    (void)(*connection)->send_text(answer.text, fds);
+  }
+}
+
+// A program with the socket's path is believed nothing: its answer ends in an error or in a text,
+// and never in a crash.
+TEST_F(Inactl, AFalseSwitchIsNoCrash) {
+  auto listener = control::Listener::open(socket(), 0600);
+  ASSERT_TRUE(listener) << listener.error().text;
+  const std::string status = R"({"type": "status"})";
+  const FalseAnswer errors[] = {
+      {R"({"type": "refused", "text": 5})", {}},
+      {R"({"type": "refused", "status": "x", "text": ["y"], "retry": 3})", {}},
+      {R"({"type": 5})", {}},
+      {R"({})", {}},
+      {"[1, 2]", {}},
+      {"\xff no json", {}},
+      {R"({"type": "joined"})", {}},
+      {std::string(1'000, '['), {}},
+      {status, {}},
+      {status, "no json"},
+      {status, ""},
+      {status, "[]"},
+      {status, std::string(100'000, '[')},
+      {R"({"type": "status", "status": {}})", {}}};
+  const FalseAnswer texts[] = {
+      {status, "{}"},
+      {status, R"({"jobs": 5, "ports": "x", "lcores": {}, "aggregator": [], "tenants": 1})"},
+      {status, R"({"jobs": [1, {"name": 7, "owner": [], "missing": "x", "state": null}],
+                   "ports": [{"name": {}, "drops": [1]}], "lcores": [2], "bridge": 3,
+                   "aggregator": {"slots": "many", "drops": 7}, "tenants": [{"quota": 1}]})"}};
+  const auto run = [&](const FalseAnswer& answer, const char* command) {
+    const std::jthread server(
+        [&](const std::stop_token& stop) { answer_falsely(stop, *listener, answer); });
+    return run_inactl(std::string(command) + " --socket " + socket());
+  };
+  for (const FalseAnswer& answer : errors) {
+    SCOPED_TRACE(answer.text.substr(0, 60) + answer.content.value_or("").substr(0, 60));
+    const Outcome outcome = run(answer, "status");
+    EXPECT_THAT(outcome.status, ::testing::AllOf(::testing::Ge(1), ::testing::Le(4)))
+        << outcome.output;
+    EXPECT_THAT(outcome.output, ::testing::StartsWith("inactl: "));
+  }
+  for (const FalseAnswer& answer : texts)
+    for (const char* command :
+         {"status", "status -j", "top --once", "why", "job show train", "port show"}) {
+      SCOPED_TRACE(std::string(command) + ": " + *answer.content);
+      const Outcome outcome = run(answer, command);
+      EXPECT_THAT(outcome.status, ::testing::AllOf(::testing::Ge(0), ::testing::Le(4)))
+          << outcome.output;
+    }
 }
 
 TEST_F(Inactl, TakesTheSocketFromTheEnvironment) {

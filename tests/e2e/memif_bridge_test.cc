@@ -8,7 +8,9 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <random>
 #include <sstream>
@@ -17,6 +19,7 @@
 #include "common/clock.h"
 #include "control/client.h"
 #include "ina/ina.h"
+#include "tests/support/evil_files.h"
 #include "tests/support/process.h"
 #include "tests/support/temp_dir.h"
 
@@ -146,6 +149,8 @@ class MemifBridge : public testing::Test {
     EXPECT_LT(now_ns() - before, kNoticeNs);
     EXPECT_FALSE(switch_->ended()) << read("log");
   }
+
+  void expect_no_delay(const std::function<bool(const control::Connection&, const Json&)>& pass);
 
   TempDir dir_;
   std::optional<Process> switch_;
@@ -386,6 +391,45 @@ TEST_F(MemifBridge, ErrorsSayWhatToDo) {
   }
   EXPECT_THAT(said("--socket " + control() + " --memif " + (dir_ / "other.sock")),
               HasSubstr("already listens on"));
+}
+
+/// A stranger passes descriptors to the bridge, which are slow to close. The bridge answers it and
+/// others at once, and jobs go on. `pass`: sends a message with one; false: it cannot.
+void MemifBridge::expect_no_delay(
+    const std::function<bool(const control::Connection&, const Json&)>& pass) {
+  for (const char* type : {"explain", "join", "attach", "register", "status", "nonsense"}) {
+    SCOPED_TRACE(type);
+    auto connection = control::Connection::open(control(), kDeadlineNs);
+    ASSERT_TRUE(connection) << connection.error().text;
+    const Nanos begun = now_ns();
+    ASSERT_TRUE(pass(*connection, {{"type", type}, {"number", 1}, {"bytes", 4096}}));
+    const auto answer = connection->receive(kDeadlineNs);
+    ASSERT_TRUE(answer && *answer) << (answer ? "nothing" : answer.error().text);
+    EXPECT_THAT((*answer)->body.value("text", ""), HasSubstr("takes no descriptors"));
+    EXPECT_TRUE(control::query_status(control(), kDeadlineNs));
+    EXPECT_LT(now_ns() - begun, kNoticeNs);
+  }
+  // The first message has the connection closed; the others are still in it then.
+  auto connection = control::Connection::open(control(), kDeadlineNs);
+  ASSERT_TRUE(connection) << connection.error().text;
+  const Nanos begun = now_ns();
+  for (int i = 0; i < 3; ++i) (void)pass(*connection, {{"type", "explain"}});
+  connection->close();
+  EXPECT_TRUE(control::query_status(control(), kDeadlineNs));
+  EXPECT_LT(now_ns() - begun, kNoticeNs);
+  expect_job("goes-on", 1'000, 10);
+}
+
+TEST_F(MemifBridge, SocketsThatLingerWhenTheyAreClosedHoldNobodyUp) {
+  start_switch();
+  start_bridge();
+  std::deque<test::LingeringSocket> sockets;
+  expect_no_delay([&](const control::Connection& connection, const Json& message) {
+    test::LingeringSocket& socket = sockets.emplace_back();
+    const bool sent = connection.send(message, {socket.fd()}).has_value();
+    socket.let_go();
+    return sent;
+  });
 }
 
 TEST_F(MemifBridge, ServesItsOwnUserAndRootAlone) {
