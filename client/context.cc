@@ -17,8 +17,6 @@ namespace {
 
 // Before a job that the switch has lost is joined once more.
 constexpr Nanos kLossPauseNs = 5'000'000;
-// How long a worker that gave up waits for the switch to name the workers that it waited for.
-constexpr Nanos kExplainNs = 1'000'000'000;
 // A switch that goes again and again during a join is not waited for.
 constexpr int kMostLosses = 8;
 
@@ -37,7 +35,7 @@ Context::Context(const Settings& settings, std::shared_ptr<Session> session, uin
       link_(settings.copy_threads, settings.world_size),
       operations_(settings_, link_),
       progress_(settings.idle, *session_, link_, operations_, callers_, [this] { look_at_turn(); }),
-      memory_(settings_, *session_, id_, link_, progress_, callers_),
+      memory_(settings_, *session_, id_, link_, progress_, callers_, [this] { return explain(); }),
       admission_(settings_, *session_, id_, link_, memory_),
       splits_(*session_, id_, progress_, callers_) {}
 
@@ -199,12 +197,12 @@ std::string Context::explain() {
   if (std::string away = away_text(); !away.empty()) return away;
   auto state = callers_.lock();
   explanation_.clear();
-  if (!send_control(request::Explain{})) return "the switch does not answer";
+  if (!send_control(request::Explain{})) return kNoAnswer;
   if (callers_.await(state, kExplainNs, [&] { return !explanation_.empty(); }))
     return explanation_ + trouble_text(explanation_);
   state.unlock();
   const std::string failure = callers_.failure_text();
-  return failure.empty() ? "the switch does not answer" : failure;
+  return failure.empty() ? kNoAnswer : failure;
 }
 
 // ---- the background thread
@@ -286,10 +284,8 @@ int Context::leave(Nanos timeout_ns) {
   if (callers_.await(state, timeout_ns, [&] { return left_; })) return INA_OK;
   state.unlock();
   if (callers_.failed() != INA_OK) return callers_.report_failure();
-  const std::string away = away_text();
-  return set_error(INA_ERR_TIMEOUT,
-                   "left after waiting " + seconds(timeout_ns) +
-                       (away.empty() ? " for the other ranks to call ina_finalize" : ": " + away));
+  return set_error(INA_ERR_TIMEOUT, "left after waiting " + seconds(timeout_ns) +
+                                        " for the other ranks to call ina_finalize; " + explain());
 }
 
 void Context::send_leave() {

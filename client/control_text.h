@@ -9,6 +9,11 @@
 
 namespace ina::client {
 
+/// How long a worker that gave up waits for the switch to say what it waited for.
+inline constexpr Nanos kExplainNs = 1'000'000'000;
+/// In place of what it says.
+inline constexpr const char* kNoAnswer = "the switch does not answer";
+
 inline std::string seconds(Nanos ns) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.3g s", static_cast<double>(ns) * 1e-9);

@@ -1,6 +1,7 @@
 #include "client/direct_memory.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "client/control_text.h"
 #include "io/shm/layout.h"
@@ -35,13 +36,14 @@ Result<SharedResults> map_results(const SharedAnswer& answer, size_t bytes) {
 }  // namespace
 
 DirectMemory::DirectMemory(const Settings& settings, Session& session, uint32_t channel, Link& link,
-                           Progress& progress, Callers& callers)
+                           Progress& progress, Callers& callers, Explain explain)
     : settings_(settings),
       session_(session),
       channel_(channel),
       link_(link),
       progress_(progress),
       callers_(callers),
+      explain_(std::move(explain)),
       result_buffers_(settings.world_size, settings.rank, settings.reproducible) {}
 
 bool DirectMemory::send(const request::Message& message, const std::vector<int>& descriptors) {
@@ -82,6 +84,7 @@ Result<void*> DirectMemory::adopt(RegisteredMemory memory) {
   if (!away) send(request::Register{*number, bytes}, {file});
   const bool answered =
       callers_.await(settings_.timeout_ns, [&] { return registered_answer_.has_value(); });
+  const std::string why = answered || callers_.failed() != INA_OK ? "" : explain_();
   const auto lock = progress_.lock();
   std::optional<Error> answer;
   {
@@ -98,7 +101,8 @@ Result<void*> DirectMemory::adopt(RegisteredMemory memory) {
   registered_.erase(entry);
   if (answer) return tl::unexpected(*answer);
   if (callers_.failed() != INA_OK) return callers_.failure();
-  return fail(INA_ERR_TIMEOUT, "the switch did not answer within " + seconds(settings_.timeout_ns));
+  return fail(INA_ERR_TIMEOUT,
+              "the switch did not answer within " + seconds(settings_.timeout_ns) + "; " + why);
 }
 
 /// Gives it a number, by which an answer is awaited. `away`: whether the switch is.
@@ -187,7 +191,7 @@ Result<SharedAnswer> DirectMemory::ask_for_results(size_t bytes) {
   if (!answer && callers_.failed() == INA_OK) {
     const std::string text = "waited " + seconds(settings_.timeout_ns) +
                              " for all ranks to ask for a result buffer of " +
-                             std::to_string(bytes) + " bytes";
+                             std::to_string(bytes) + " bytes; " + explain_();
     send(request::Abort{text});
     progress_.end(INA_ERR_TIMEOUT, text);
   }

@@ -3,8 +3,10 @@
 // docs/protocol.md, "Registered memory and result buffers".
 #pragma once
 
+#include <functional>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -22,9 +24,12 @@ namespace ina::client {
 
 class DirectMemory {
  public:
+  /// Asks the switch why the job waits. Under no lock.
+  using Explain = std::function<std::string()>;
+
   /// `channel`: of the session. All must outlive it.
   DirectMemory(const Settings& settings, Session& session, uint32_t channel, Link& link,
-               Progress& progress, Callers& callers);
+               Progress& progress, Callers& callers, Explain explain);
 
   // From any thread.
   Result<void*> allocate(size_t bytes);
@@ -70,6 +75,7 @@ class DirectMemory {
   Link& link_;
   Progress& progress_;
   Callers& callers_;
+  const Explain explain_;
 
   std::mutex sharing_mutex_;                  ///< taken first: one request to the switch at a time
   std::vector<RegisteredMemory> registered_;  ///< under the lock of Progress

@@ -65,7 +65,7 @@ Result<void> Context::join_group(FrameTransport* frames, uint64_t losses, Nanos 
   if (progress_.is_live()) return {};
   return fail(INA_ERR_TIMEOUT, "rank " + std::to_string(settings_.rank) + " of group '" +
                                    settings_.job + "' waited " + seconds(settings_.timeout_ns) +
-                                   " for " + missing + " to join it");
+                                   " for " + missing + " to join it; " + explain());
 }
 
 // ---- on the background thread

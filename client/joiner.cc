@@ -74,23 +74,34 @@ Result<control::Heard> Joiner::ask(Nanos deadline) {
 
 Result<Joiner::Joined> Joiner::await_ready(Nanos deadline) {
   std::string missing = "the other ranks";
+  bool asked = false;
   for (;;) {
     auto message = control::hear(session_.control(), std::max<Nanos>(0, deadline - now_ns()));
     if (!message && message.error().status == INA_ERR_SWITCH_LOST) return Joined::kLost;
     if (!message) return tl::unexpected(message.error());
-    if (!*message)
-      return fail(INA_ERR_TIMEOUT, "rank " + std::to_string(settings_.rank) + " of job '" +
-                                       settings_.job + "' waited " + seconds(settings_.timeout_ns) +
-                                       " for " + missing + " to join at " + settings_.url);
+    if (!*message) {
+      if (std::exchange(asked, true) || !session_.send(0, request::Explain{}))
+        return timed_out(missing, kNoAnswer);
+      deadline = now_ns() + kExplainNs;
+      continue;
+    }
     const answer::Message& said = (*message)->message;
     if (std::holds_alternative<answer::Ready>(said)) return Joined::kReady;
     if (const auto* waiting = std::get_if<answer::Waiting>(&said))
       missing = missing_text(*waiting);
+    else if (const auto* explain = std::get_if<answer::Explain>(&said))
+      return timed_out(missing, explain->text);
     else if (const auto* epoch = std::get_if<answer::Epoch>(&said))
       link_.engine().set_epoch(epoch->epoch, now_ns());  // the fallback server was started again
     else
       return tl::unexpected(control::error_of(said));
   }
+}
+
+tl::unexpected<Error> Joiner::timed_out(const std::string& missing, const std::string& why) const {
+  return fail(INA_ERR_TIMEOUT, "rank " + std::to_string(settings_.rank) + " of job '" +
+                                   settings_.job + "' waited " + seconds(settings_.timeout_ns) +
+                                   " for " + missing + " to join at " + settings_.url + "; " + why);
 }
 
 /// How long a switch that is not there is waited for.

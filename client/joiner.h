@@ -31,6 +31,7 @@ class Joiner {
   Result<void> open_transport(const Url& url, Nanos deadline);
   Result<control::Heard> ask(Nanos deadline);
   Result<Joined> await_ready(Nanos deadline);
+  tl::unexpected<Error> timed_out(const std::string& missing, const std::string& why) const;
   Nanos absent_ns() const;
   std::string absent_hint(ina_status status) const;
 

@@ -6,7 +6,8 @@
 Each fault is a job of three ranks (some have two) with an injected problem: calls that do not
 agree, processes that stop or end, hosts in network namespaces whose frames get lost, a switch
 without room. A fault is named if `inactl why JOB` has a reason with the expected cause and exactly
-the expected ranks, or, where the job ends at once, if the error of a rank has the expected words.
+the expected ranks, each with its process and host or its address, and, if it waits for a call of
+theirs, with that call. Where the job ends at once, the error of a rank must have the expected words.
 An innocent rank is blamed if it is in the `ranks` of any reason. Where ranks wait until their
 timeout, their error must name the same ranks: `in_errors` counts these faults, out of
 `in_errors_of`.
@@ -24,6 +25,7 @@ import dataclasses
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 
@@ -60,6 +62,7 @@ class Fault:
     before: object = None  # a context manager, entered with the bed before the ranks start
     group: bool = False  # the reason is about a group of the job
     guilty: tuple = ()  # ranks of the job, besides `ranks`, that may be blamed
+    call: str = ""  # words in the reason: the call that is waited for, or another place
     world: int = 3
     quick: bool = False
     environment: dict = dataclasses.field(default_factory=dict)
@@ -114,6 +117,10 @@ class Case:
             worker.wait()
 
 
+def local_peer(_rank, pid):
+    return f"pid {pid} on {socket.gethostname()}"
+
+
 class SharedBed:
     """A switch that workers of this host reach over shared memory."""
 
@@ -135,6 +142,9 @@ class SharedBed:
     def url(self, _rank):
         return f"shm:{self.socket}"
 
+    def peer(self, rank, pid):
+        return local_peer(rank, pid)
+
     def command(self, _rank, command):
         return command
 
@@ -147,11 +157,20 @@ class SharedBed:
 class NetBed:
     """Three hosts behind the switch's Ethernet ports, one for each rank."""
 
-    def __init__(self, build, folder, more="aggregator: {policy: esa, slots: 4096, slot_bytes: 1024}\n"):
+    MORE = "aggregator: {policy: esa, slots: 4096, slot_bytes: 1024}\n"
+
+    def __init__(self, build, folder):
         self.build, self.folder = build, folder
         folder.mkdir()
         self.net = testbed.NetworkTestBed(3)
-        self.net.start_switch(build / "switchd/ina-switchd", folder, more)
+        self.start()
+
+    def start(self):
+        self.net.start_switch(self.build / "switchd/ina-switchd", self.folder, self.MORE)
+
+    def peer(self, rank, pid):
+        """Returns the words by which the switch names a worker."""
+        return local_peer(rank, pid)
 
     @property
     def socket(self):
@@ -168,6 +187,32 @@ class NetBed:
 
     def close(self):
         self.net.close()
+
+
+class ShortQueuesBed(NetBed):
+    """The same with ports that hold few frames, which the kernel queues before the link."""
+
+    def start(self):
+        device = self.net.device
+        self.net.device = lambda number: device(number, frames=64) + ",qdisc_bypass=0"
+        super().start()
+
+
+class RemoteBed(NetBed):
+    """The same, and the workers' control connections come by these ports, too: what happens on a
+    host is seen as from another machine."""
+
+    def start(self):
+        self.net.join_own_kernel()
+        self.listens = f"{self.net.kernel_ip}:7583"
+        self.net.start_switch(self.build / "switchd/ina-switchd", self.folder, self.MORE,
+                              control=f"listen: {self.listens}, allow_anonymous: true")
+
+    def url(self, rank):
+        return self.net.url("udp", rank, control=f"tcp:{self.listens}")
+
+    def peer(self, rank, _pid):
+        return f"{self.net.hosts[rank].ip}:"
 
 
 # ---- the injected faults
@@ -187,7 +232,23 @@ def on_host(rank, *command):
     return lambda case: case.bed.host(rank, *command)
 
 
-def nft(rank, rule):
+def die(rank):
+    """Ends a host with all that runs there: nothing says goodbye."""
+    def inject(case):
+        case.bed.host(rank, "ip", "link", "set", "eth0", "down")
+        case.signal(rank, signal.SIGKILL)
+    return inject
+
+
+def congest(rank):
+    """Makes the link from the switch to a host slow, with a long queue before it."""
+    def inject(case):
+        case.bed.net.switch.run("tc", "qdisc", "add", "dev", case.bed.net.port(rank), "root", "tbf",
+                                "rate", "2mbit", "burst", "4000", "limit", "4000000")
+    return inject
+
+
+def nft(rule):
     """Returns a rule for frames that leave a host (output) or arrive at it (input)."""
     chain, *words = rule.split()
     script = (f"add table inet f; add chain inet f c {{ type filter hook {chain} priority 0; }}; "
@@ -209,7 +270,12 @@ def late(call, rank=1, warm="allreduce", **more):
     """Returns a fault in which a rank does not come to its second call."""
     steps = [[warm, call] for _ in range(3)]
     steps[rank] = [warm, "sleep:60000"]
-    return Fault(f"late-{call.split(':')[0]}-{rank}", steps, "rank_waited_for", (rank,), **more)
+    name = call.split(":")[0]
+    said = name.replace("_", "-").removesuffix("-block") + ("" if name == "barrier" else " of ")
+    # Of these the switch holds no sum in a slot, and knows no call.
+    known = name not in ("broadcast", "gather", "scatter")
+    return Fault(f"late-{name}-{rank}", steps, "rank_waited_for", (rank,),
+                 call=f": {said}" if known else "", **more)
 
 
 def disagreement(name, call, other, words, warm="allreduce", **more):
@@ -330,17 +396,22 @@ def net_faults():
         Fault("net-stopped", looping, "process_stopped", (1,), bed="net", inject=stop(1)),
         Fault("net-link-down", looping, "link_down", (1,), bed="net",
               inject=on_host(1, "ip", "link", "set", "eth0", "down")),
-        Fault("net-loss-to-switch", looping, inject=on_host(1, *nft(1, "output udp dport > 0 drop")),
+        Fault("net-loss-to-switch", looping, inject=on_host(1, *nft("output udp dport > 0 drop")),
+              **late_cut),
+        Fault("net-loss-to-host", looping, inject=on_host(1, *nft("input udp dport > 0 drop")),
               **late_cut),
         Fault("net-mtu-shrunk", looping, inject=on_host(1, "ip", "link", "set", "eth0", "mtu", "600"),
               **late_cut),
         Fault("net-never-heard", looping, "rank_not_heard", (1,), bed="net",
-              before=lambda bed: cut(bed, nft(1, "output udp dport > 0 drop"))),
+              before=lambda bed: cut(bed, nft("output udp dport > 0 drop"))),
         Fault("net-wrong-mac", looping, "frames_dropped", (1,), bed="net",
               inject=on_host(1, "ip", "link", "set", "eth0", "address", "02:77:00:00:00:99")),
         Fault("net-slow-link", looping, "straggler", (1,), bed="net", timeout_s=30,
               inject=on_host(1, "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "2mbit",
                              "burst", "4000", "latency", "400ms")),
+        Fault("net-dead-host", looping, "link_down", (1,), bed="remote", inject=die(1), call="allreduce"),
+        Fault("net-congested-port", [["loop:200000:0"]] * 3, "drops", (), bed="short-queues", timeout_s=30,
+              inject=congest(1), guilty=(1,), call="port port1 meanwhile: tx_full", settle_s=1.0),
     ]
 
 
@@ -372,6 +443,8 @@ BEDS = {
     "psd": {"more": "fallback: {home: dedicated}"},
 }
 
+NET_BEDS = {"net": NetBed, "remote": RemoteBed, "short-queues": ShortQueuesBed}
+
 
 # ---- results
 
@@ -386,20 +459,41 @@ def ask_why(case):
     return (json.loads(done.stdout) if done.returncode == 0 else None), took
 
 
-def judge(fault, verdict):
+def is_told(fault, reason, peers):
+    """Returns whether the reason has all that is known. `peers`: beginnings of the words for the
+    ranks' processes and hosts."""
+    places = (len(reason["peers"]) == len(peers)
+              and all(place.startswith(peer) and place in reason["text"]
+                      for place, peer in zip(reason["peers"], peers)))
+    return places and fault.call in reason["text"]
+
+
+def judge(fault, verdict, peers):
     """Returns whether the fault was named, which innocent ranks were blamed, and the reasons
     found."""
     jobs = verdict["jobs"] if verdict else []
     found, blamed = [], set()
+    named = False
     for job in jobs:
         is_group = job["job"].count("/") > 1
         for reason in job["reasons"]:
-            found.append((reason["cause"], tuple(reason["ranks"]), is_group))
+            found.append((reason["cause"], tuple(reason["ranks"]), reason["peers"]))
+            if found[-1][:2] == (fault.cause, fault.ranks) and is_group == fault.group:
+                named = named or is_told(fault, reason, peers)
             at_fault = fault.ranks if is_group == fault.group else ()
             blamed |= set(reason["ranks"]) - {*at_fault, *(() if is_group else fault.guilty)}
-    named = any((cause, ranks) == (fault.cause, fault.ranks) and is_group == fault.group
-                for cause, ranks, is_group in found)
-    return named, sorted(blamed), "; ".join(f"{cause} {list(ranks)}" for cause, ranks, _ in found)
+    return named, sorted(blamed), "; ".join(
+        f"{cause} {list(ranks)}" + (f" ({', '.join(places)})" if any(places) else "")
+        for cause, ranks, places in found)
+
+
+def peers_of(case):
+    """Returns what the switch is to call the processes and hosts of the fault's ranks."""
+    fault = case.fault
+    if fault.cause == "ranks_missing":  # nobody knows where they would be
+        return ["" for _ in fault.ranks]
+    members = fault.guilty if fault.group and fault.guilty else fault.ranks
+    return [case.bed.peer(rank, case.workers[rank].pid) for rank in members]
 
 
 def last_words(case):
@@ -423,14 +517,14 @@ def watch(fault, case):
            "why_s": None}
     if fault.cause:
         verdict, row["why_s"] = ask_why(case)
-        row["named"], row["blamed"], row["found"] = judge(fault, verdict)
+        row["named"], row["blamed"], row["found"] = judge(fault, verdict, peers_of(case))
         row["named"] = row["named"] and row["why_s"] < WHY_S
         if fault.timeout_s == TIMEOUT_S and not joins:
             words = ("waits for", *[f"{rank}" for rank in fault.ranks])
             if fault.cause == "process_stopped":
                 words = (*words, "stopped")
             if fault.cause == "split_missing":
-                words = ("ina_split", "rank 1 has not")
+                words = ("ina_split", "rank 1 (", "has not")
             if fault.cause in ("rank_not_heard", "frames_dropped"):
                 words = ("rank 1",)
             row["in_error"] = case.await_(lambda: has_words(case.all_said(), words))
@@ -462,8 +556,8 @@ def run_all(build, folder, faults):
                 rows.append(run_fault(fault, shared))
                 continue
             place = folder / fault.name
-            bed = NetBed(build, place) if fault.bed == "net" else SharedBed(build, place,
-                                                                            **BEDS[fault.bed])
+            bed = (NET_BEDS[fault.bed](build, place) if fault.bed in NET_BEDS
+                   else SharedBed(build, place, **BEDS[fault.bed]))
             try:
                 rows.append(run_fault(fault, bed))
             finally:

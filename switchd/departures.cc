@@ -75,9 +75,12 @@ void Departures::on_abort(Client& client, const request::Abort& abort) {
     return ending_.end(job, INA_ERR_PEER_LOST,
                        fmt::format("rank {} of job '{}' waits in vain: {}", value(client.rank),
                                    job.name, abort.text.substr(0, 1024)));
-  ending_.end(job, INA_ERR_ABORTED,
-              fmt::format("rank {} of job '{}' gave up: {}; {}", value(client.rank), job.name,
-                          abort.text.substr(0, 1024), status_.why(job)));
+  std::string text = fmt::format("rank {} of job '{}' gave up: {}", value(client.rank), job.name,
+                                 abort.text.substr(0, 1024));
+  // It may have asked for the reasons before it gave up.
+  if (const std::string why = status_.why(job); text.find(why) == std::string::npos)
+    text += "; " + why;
+  ending_.end(job, INA_ERR_ABORTED, text);
 }
 
 }  // namespace ina::switchd

@@ -1,6 +1,9 @@
 #include "switchd/status.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 
 #include "common/clock.h"
 #include "common/json_schema.h"
@@ -13,6 +16,12 @@ namespace ina::switchd {
 using control::Json;
 
 namespace {
+
+/// Of the processes that join by the unix socket, too.
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
 
 /// The counters of a job over all lanes.
 Json counters_json(const Job& job, const StatusReport::Snapshots& snapshots) {
@@ -250,11 +259,14 @@ Json StatusReport::make(bool explain, bool draining) {
   Json jobs = Json::array();
   const Links links = links_of(snapshots);
   for (Job& job : jobs_) {
-    jobs.push_back(job_json(job, explain ? &links : nullptr));
-    jobs.back().update(counters_json(job, snapshots));
+    Json& json = jobs.emplace_back(job_json(job, explain ? &links : nullptr));
+    json.update(counters_json(job, snapshots));
+    // Metrics tell of stragglers. A job without slots is not looked at for it.
+    if (!explain && json["slots_held"] != 0) find_late(job, json);
   }
   return {{"schema", kJsonSchema},
           {"version", INA_PROJECT_VERSION},
+          {"host", host_name()},
           {"boots", state_.boots()},
           {"configuration", configuration_json()},
           {"draining", draining},
@@ -339,8 +351,30 @@ Json StatusReport::job_json(Job& job, const Links* explain) const {
   return json;
 }
 
-/// Describes the workers that the job waits for, besides their ranks, and lists the others that
-/// cannot run.
+/// By rank: the process of each worker, or its address; empty: it has not joined. Of a group's
+/// worker that has not taken its place yet, what it is in the job.
+Json StatusReport::peers_json(const Job& job) const {
+  const Job* const root = job.is_group() ? jobs_.find(job.root) : nullptr;
+  Json peers = Json::array();
+  for (uint32_t rank = 0; rank < job.workers; ++rank) {
+    const Client* client = job.members[rank].client;
+    if (!client && root) client = root->members[job.root_ranks[rank]].client;
+    peers.push_back(client ? client->peer.text() : "");
+  }
+  return peers;
+}
+
+/// The oldest fragment, and the workers that it lacks. Nothing: none waits.
+std::optional<Bitmap> StatusReport::find_late(const Job& job, Json& json) const {
+  const auto oldest = waiting_.oldest_of(job);
+  if (!oldest) return std::nullopt;
+  json["waiting_for"] = ranks_of(oldest->missing);
+  json["oldest_fragment"] = oldest->seq.value;
+  if (oldest->signature) json["oldest_operation"] = wire::text_of(*oldest->signature);
+  return oldest->missing;
+}
+
+/// Describes the workers that the job waits for, besides their ranks.
 void StatusReport::explain_late(const Job& job, Bitmap late, const Links& links, Json& json) const {
   Json peers = Json::array();
   Json processes = Json::array();
@@ -356,7 +390,11 @@ void StatusReport::explain_late(const Job& job, Bitmap late, const Links& links,
   json["waiting_for_peers"] = std::move(peers);
   json["waiting_for_processes"] = std::move(processes);
   json["waiting_for_dead_links"] = std::move(dead_links);
-  // The next fragments will wait for these.
+}
+
+/// Lists workers besides `late` that cannot run: the next fragments, or the end, will wait for
+/// them.
+void StatusReport::explain_stopped(const Job& job, Bitmap late, Json& json) const {
   for (const uint32_t rank : ranks_of(job.attached() & ~late)) {
     const Job::Worker& worker = job.members[rank];
     if (!worker.client || process_state(worker.client->peer) != "stopped") continue;
@@ -367,13 +405,20 @@ void StatusReport::explain_late(const Job& job, Bitmap late, const Links& links,
 
 /// The fragment and the workers that the job waits for, and the reason.
 void StatusReport::explain_job(Job& job, const Links& links, Json& json) const {
+  json["peers"] = peers_json(job);
   if (job.state != Job::State::kRunning && job.state != Job::State::kLeaving) return;
-  if (job.state == Job::State::kLeaving) json["left"] = ranks_of(job.leaving_or_gone());
-  if (const auto oldest = waiting_.oldest_of(job)) {
-    json["waiting_for"] = ranks_of(oldest->missing);
-    json["oldest_fragment"] = oldest->seq.value;
-    if (oldest->signature) json["oldest_operation"] = wire::text_of(*oldest->signature);
-    explain_late(job, oldest->missing, links, json);
+  const bool leaving = job.state == Job::State::kLeaving;
+  if (leaving) json["left"] = ranks_of(job.leaving_or_gone());
+  const auto asked = [&](const char* key, auto&& asks) {
+    if (const Bitmap ranks = job.bits(asks); ranks != 0) json[key] = ranks_of(ranks);
+  };
+  asked("splitting", [](const Job::Worker& member) { return member.split.has_value(); });
+  asked("sharing", [](const Job::Worker& member) { return member.wants_results.has_value(); });
+  if (const auto late = find_late(job, json)) {
+    explain_late(job, *late, links, json);
+    explain_stopped(job, *late, json);
+  } else if (leaving || json.contains("splitting") || json.contains("sharing")) {
+    explain_stopped(job, 0, json);
   }
   for (const DroppedFrames::Unheard& worker : dropped_.unheard(job)) {
     Json entry = {{"dropped", worker.dropped}, {"text", worker.text}};
@@ -381,15 +426,9 @@ void StatusReport::explain_job(Job& job, const Links& links, Json& json) const {
     if (worker.reason) entry["reason"] = std::string(name(*worker.reason));
     json["unheard"].push_back(std::move(entry));
   }
-  if (const Bitmap asked =
-          job.bits([](const Job::Worker& member) { return member.split.has_value(); });
-      asked != 0)
-    json["splitting"] = ranks_of(asked);
 }
 
 std::string StatusReport::why(Job& job) const {
-  if (job.state == Job::State::kJoining || job.state == Job::State::kRejoining)
-    return waiting_.text(job);
   const Links links = config_.frame_ports.empty() ? Links() : links_of(snapshots());
   // With the job's groups, and of a group the job: a rank may wait in one of them.
   const JobId root = job.is_group() ? job.root : job.id;
@@ -397,8 +436,8 @@ std::string StatusReport::why(Job& job) const {
   for (Job& member : jobs_)
     if (member.id == root || (member.is_group() && member.root == root))
       family.push_back(job_json(member, &links));
-  std::string text =
-      diagnosis::why_text({{"jobs", std::move(family)}, {"draining", false}}, value(job.id));
+  std::string text = diagnosis::why_text(
+      {{"host", host_name()}, {"jobs", std::move(family)}, {"draining", false}}, value(job.id));
   // One message holds it all.
   constexpr size_t kMostBytes = 2048;
   if (text.size() > kMostBytes) text = text.substr(0, kMostBytes) + " ...";

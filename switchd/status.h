@@ -1,6 +1,8 @@
 // The answer to `inactl status`: the lanes' counters and the state of the jobs, as JSON.
 #pragma once
 
+#include <optional>
+
 #include "control/messages.h"
 #include "switchd/conductor_config.h"
 #include "switchd/dropped_frames.h"
@@ -32,7 +34,8 @@ class StatusReport {
         dropped_(dropped),
         started_(started) {}
 
-  /// `explain`: with the fragments that jobs wait for, which the lanes look up.
+  /// `explain`: with the reasons for which jobs wait; otherwise only with the ranks, of jobs that
+  /// hold slots.
   control::Json make(bool explain, bool draining);
   /// Why the job waits, as `inactl why` says it: for its workers' errors.
   std::string why(Job& job) const;
@@ -45,7 +48,10 @@ class StatusReport {
   Links links_of(const Snapshots& snapshots) const;
   control::Json job_json(Job& job, const Links* explain) const;
   void explain_job(Job& job, const Links& links, control::Json& json) const;
+  std::optional<Bitmap> find_late(const Job& job, control::Json& json) const;
   void explain_late(const Job& job, Bitmap late, const Links& links, control::Json& json) const;
+  void explain_stopped(const Job& job, Bitmap late, control::Json& json) const;
+  control::Json peers_json(const Job& job) const;
   control::Json configuration_json() const;
   control::Json tenants_json() const;
 

@@ -21,7 +21,7 @@ ELSEWHERE = {
         "has traced for so long": "has traced for so long",
     },
     "e2e/systemd_test.py": {
-        "log.format: journal needs journald": "needs journald",
+        "journal needs journald": "needs journald",
     },
     "ethdev/ethernet_test.cc": {
         "no way to …": "no way to 192.0.2.1",

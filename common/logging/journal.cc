@@ -47,12 +47,11 @@ std::string journal_field(std::string_view key, std::string_view value) {
 
 #ifdef INA_HAVE_SYSTEMD
 
-Result<void> find_journal() {
+Result<void> find_journal(const std::string& setting) {
   constexpr const char* kSocket = "/run/systemd/journal/socket";
   if (::access(kSocket, W_OK) == 0) return {};
-  return fail(INA_ERR_UNSUPPORTED,
-              std::string("log.format: journal needs journald, and there is no ") + kSocket +
-                  "; use text or json");
+  return fail(INA_ERR_UNSUPPORTED, setting + ": journal needs journald, and there is no " +
+                                       kSocket + "; use text or json");
 }
 
 void send_to_journal(spdlog::level::level_enum level, std::string_view line,
@@ -68,9 +67,9 @@ void send_to_journal(spdlog::level::level_enum level, std::string_view line,
 
 #else
 
-Result<void> find_journal() {
+Result<void> find_journal(const std::string& setting) {
   return fail(INA_ERR_UNSUPPORTED,
-              "log.format: journal: this program was built without libsystemd; use text or json");
+              setting + ": journal: this program was built without libsystemd; use text or json");
 }
 
 void send_to_journal(spdlog::level::level_enum, std::string_view,

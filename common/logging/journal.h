@@ -11,8 +11,8 @@
 
 namespace ina::logging {
 
-/// Whether a journal takes records here; the error says why not.
-Result<void> find_journal();
+/// Whether a journal takes records here; the error says why not, and names `setting`.
+Result<void> find_journal(const std::string& setting = "log.format");
 
 /// "FIELD=value", as journald takes it; the name is that of a record's value, in capitals, with _
 /// for a point: log.file -> INA_LOG_FILE. Any bytes may be in the value, which ends in "..." after

@@ -53,18 +53,42 @@ struct Case {
   std::string time() const { return fmt::format("{:.1f} s", seconds); }
 };
 
-/// "rank 1 (rank 5 of the job, pid 4711)". `peers`: by place in `ranks`; may be empty.
-std::string who(const Case& c, const std::vector<uint64_t>& ranks, const Json& peers) {
+std::string entry(const Json& job, const char* key, size_t index) {
+  const Json& list = child(job, key);
+  return list.is_array() && index < list.size() && list[index].is_string()
+             ? printable(list[index].get<std::string>())
+             : std::string();
+}
+
+/// The entry of `rank` in a list that goes with a list of ranks.
+std::string peer_beside(const Json& job, const char* of, const char* peers, uint64_t rank) {
+  const auto listed = ranks(job, of);
+  const auto at = std::ranges::find(listed, rank);
+  return at == listed.end() ? "" : entry(job, peers, static_cast<size_t>(at - listed.begin()));
+}
+
+/// "pid 4711 on node7", or "10.0.0.2:4711"; empty: it is not there.
+std::string peer_of(const Case& c, uint64_t rank) {
+  std::string peer = entry(c.now(), "peers", rank);
+  // A switch of an earlier version says it of these alone.
+  if (peer.empty()) peer = peer_beside(c.now(), "waiting_for", "waiting_for_peers", rank);
+  if (peer.empty()) peer = peer_beside(c.now(), "stopped", "stopped_peers", rank);
+  // A process without an address is on the switch's host.
+  if (peer.starts_with("pid ") && child(c.status(), "host").is_string())
+    peer += " on " + text(c.status(), "host");
+  return peer;
+}
+
+/// "rank 1 (rank 5 of the job, pid 4711 on node7)".
+std::string who(const Case& c, const std::vector<uint64_t>& ranks) {
   std::vector<std::string> names;
   const auto of_job = diagnosis::ranks(c.now(), "root_ranks");
-  for (size_t i = 0; i < ranks.size(); ++i) {
+  for (const uint64_t rank : ranks) {
     std::vector<std::string> more;
-    if (ranks[i] < of_job.size())
-      more.push_back(fmt::format("rank {} of the job", of_job[ranks[i]]));
-    if (peers.is_array() && i < peers.size() && peers[i].is_string())
-      more.push_back(printable(peers[i].get<std::string>()));
-    names.push_back(more.empty() ? std::to_string(ranks[i])
-                                 : fmt::format("{} ({})", ranks[i], fmt::join(more, ", ")));
+    if (rank < of_job.size()) more.push_back(fmt::format("rank {} of the job", of_job[rank]));
+    if (std::string peer = peer_of(c, rank); !peer.empty()) more.push_back(std::move(peer));
+    names.push_back(more.empty() ? std::to_string(rank)
+                                 : fmt::format("{} ({})", rank, fmt::join(more, ", ")));
   }
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(names, ", "));
 }
@@ -78,10 +102,14 @@ const char* verb(const std::vector<uint64_t>& ranks, const char* one, const char
 void explain_joining(const Case& c, std::vector<Reason>& reasons) {
   const auto missing = ranks(c.now(), "missing");
   if (!missing.empty()) {
+    const bool group = child(c.now(), "group_of").is_number();
     std::string text = fmt::format(
-        "{} of {} {} not joined: their processes have not called ina_init with this job's name, or "
-        "were refused (`refused` in the switch's log)",
-        who(c, missing, nullptr), number(c.now(), "world_size"), verb(missing, "has", "have"));
+        "{} of {} {} not joined: {} {}", who(c, missing), number(c.now(), "world_size"),
+        verb(missing, "has", "have"), verb(missing, "its process has", "their processes have"),
+        group ? std::string("called ina_split, and not come to the group yet")
+              : fmt::format("not called ina_init with this job's name, or {} refused (`refused` in "
+                            "the switch's log)",
+                            verb(missing, "was", "were")));
     if (child(c.now(), "reserved_s").is_number())
       text += fmt::format("; the job waits {} s more for them", number(c.now(), "reserved_s"));
     reasons.push_back({"ranks_missing", text, missing});
@@ -94,7 +122,7 @@ void explain_rejoining(const Case& c, std::vector<Reason>& reasons) {
     reasons.push_back({"ranks_missing",
                        fmt::format("the switch was restarted, and {} {} not come back: look at "
                                    "their processes, and at the way to the switch",
-                                   who(c, missing, nullptr), verb(missing, "has", "have")),
+                                   who(c, missing), verb(missing, "has", "have")),
                        missing});
 }
 
@@ -117,9 +145,10 @@ void explain_unheard(const Case& c, std::vector<Reason>& reasons) {
     std::vector<uint64_t> of;
     if (child(worker, "rank").is_number_unsigned()) of.push_back(number(worker, "rank"));
     const bool dropped = child(worker, "reason").is_string();
-    if (dropped || (!of.empty() && contains(late, of.front())))
-      reasons.push_back(
-          {dropped ? "frames_dropped" : "rank_not_heard", text(worker, "text"), std::move(of)});
+    if (!dropped && (of.empty() || !contains(late, of.front()))) continue;
+    std::string said = text(worker, "text");
+    if (!of.empty() && !peer_of(c, of.front()).empty()) said = who(c, of) + ": " + said;
+    reasons.push_back({dropped ? "frames_dropped" : "rank_not_heard", said, std::move(of)});
   }
 }
 
@@ -131,18 +160,20 @@ std::string silence_text(const Case& c) {
   return text;
 }
 
-void explain_splitting(const Case& c, std::vector<Reason>& reasons) {
-  const auto asked = ranks(c.now(), "splitting");
+/// Ranks that have not called a function, and others, whom the status lists by `key`, have.
+void explain_collective(const Case& c, const char* key, const char* cause, const char* function,
+                        std::vector<Reason>& reasons) {
+  const auto asked = ranks(c.now(), key);
   if (asked.empty()) return;
   std::vector<uint64_t> missing;
   for (const uint64_t rank : ranks(c.now(), "joined"))
     if (!contains(asked, rank)) missing.push_back(rank);
   if (!missing.empty())
-    reasons.push_back({"split_missing",
-                       fmt::format("{} {} called ina_split, and {} {} not: all ranks must, in the "
-                                   "same place of their programs",
-                                   ranks_text(asked), verb(asked, "has", "have"),
-                                   ranks_text(missing), verb(missing, "has", "have")),
+    reasons.push_back({cause,
+                       fmt::format("{} {} called {}, and {} {} not: all ranks must, in the same "
+                                   "place of their programs",
+                                   ranks_text(asked), verb(asked, "has", "have"), function,
+                                   who(c, missing), verb(missing, "has", "have")),
                        missing});
 }
 
@@ -189,22 +220,14 @@ const Json* elsewhere(const Case& c, uint64_t rank) {
 struct Late {
   enum class Kind { kStopped, kEnded, kLinkDown, kElsewhere, kUnknown } kind = Kind::kUnknown;
   uint64_t rank = 0;
-  std::string peer;
   std::string place;  ///< the port whose link is down; the job in which it waits
 };
-
-std::string entry(const Json& job, const char* key, size_t index) {
-  const Json& list = child(job, key);
-  return list.is_array() && index < list.size() && list[index].is_string()
-             ? printable(list[index].get<std::string>())
-             : std::string();
-}
 
 std::vector<Late> late_ranks(const Case& c) {
   std::vector<Late> found;
   const auto late = ranks(c.now(), "waiting_for");
   for (size_t i = 0; i < late.size(); ++i) {
-    Late one{Late::Kind::kUnknown, late[i], entry(c.now(), "waiting_for_peers", i), ""};
+    Late one{Late::Kind::kUnknown, late[i], ""};
     const std::string process = entry(c.now(), "waiting_for_processes", i);
     const std::string port = entry(c.now(), "waiting_for_dead_links", i);
     if (process == "stopped") {
@@ -224,13 +247,13 @@ std::vector<Late> late_ranks(const Case& c) {
 }
 
 /// "fragment 7 (operation 3: allreduce ...) waits for rank 1 (pid 4711)"
-std::string waiting_text(const Case& c, const std::vector<uint64_t>& late, const Json& peers) {
+std::string waiting_text(const Case& c, const std::vector<uint64_t>& late) {
   const std::string operation = child(c.now(), "oldest_operation").is_string()
                                     ? fmt::format(" ({})", text(c.now(), "oldest_operation"))
                                     : "";
   return fmt::format("{}fragment {}{} {} for {}", since(c, "for {} at least, "),
                      number(c.now(), "oldest_fragment"), operation,
-                     c.seconds > 0 ? "has waited" : "waits", who(c, late, peers));
+                     c.seconds > 0 ? "has waited" : "waits", who(c, late));
 }
 
 /// `waits`: of the stopped ranks `late`, which the job waits for; empty if there are none. Others
@@ -239,7 +262,7 @@ void explain_stopped(const Case& c, std::string waits, std::vector<uint64_t> lat
                      std::vector<Reason>& reasons) {
   const auto others = ranks(c.now(), "stopped");
   if (!others.empty()) {
-    const std::string them = who(c, others, child(c.now(), "stopped_peers"));
+    const std::string them = who(c, others);
     waits +=
         waits.empty()
             ? fmt::format("the {} of {} {} stopped", verb(others, "process", "processes"), them,
@@ -258,20 +281,18 @@ void explain_late(const Case& c, const std::vector<Late>& late, Late::Kind kind,
                   std::vector<Reason>& reasons) {
   std::vector<uint64_t> these;
   std::vector<uint64_t> all;
-  Json peers = Json::array();
   std::string place;
   for (const Late& one : late) {
     all.push_back(one.rank);
     if (one.kind != kind) continue;
     these.push_back(one.rank);
-    peers.push_back(one.peer.empty() ? Json() : Json(one.peer));
     place = one.place;
   }
   if (these.empty()) return;
   std::vector<uint64_t> there;
   for (const uint64_t rank : ranks(c.now(), "joined"))
     if (!contains(all, rank)) there.push_back(rank);
-  const std::string waits = fmt::format("{}, and {} {} contributed", waiting_text(c, these, peers),
+  const std::string waits = fmt::format("{}, and {} {} contributed", waiting_text(c, these),
                                         ranks_text(there), verb(there, "has", "have"));
   switch (kind) {
     case Late::Kind::kStopped:
@@ -304,21 +325,26 @@ void explain_late(const Case& c, const std::vector<Late>& late, Late::Kind kind,
 
 void explain_leaving(const Case& c, std::vector<Reason>& reasons) {
   const auto left = ranks(c.now(), "left");
-  std::vector<uint64_t> early;
+  std::vector<uint64_t> early, others;
   for (const uint64_t rank : ranks(c.now(), "waiting_for"))
     if (contains(left, rank)) early.push_back(rank);
   if (!early.empty())
-    return reasons.push_back(
-        {"left_early",
-         fmt::format("{}, which {} called ina_finalize", waiting_text(c, early, nullptr),
-                     verb(early, "has", "have")),
-         early});
-  reasons.push_back({"leaving",
-                     fmt::format("{} called ina_finalize, and the job ends when all have",
-                                 left.empty() ? "some ranks have"
-                                              : fmt::format("{} {}", ranks_text(left),
-                                                            verb(left, "has", "have"))),
-                     {}});
+    return reasons.push_back({"left_early",
+                              fmt::format("{}, which {} called ina_finalize",
+                                          waiting_text(c, early), verb(early, "has", "have")),
+                              early});
+  for (const uint64_t rank : ranks(c.now(), "joined"))
+    if (!left.empty() && !contains(left, rank)) others.push_back(rank);
+  explain_stopped(c, "", {}, reasons);
+  const std::string have = left.empty()
+                               ? "some ranks have"
+                               : fmt::format("{} {}", ranks_text(left), verb(left, "has", "have"));
+  const std::string missing =
+      others.empty() ? "" : fmt::format(": {} {} not", who(c, others), verb(others, "has", "have"));
+  reasons.push_back(
+      {"leaving",
+       fmt::format("{} called ina_finalize, and the job ends when all have{}", have, missing),
+       others});
 }
 
 void explain_standstill(const Case& c, std::vector<Reason>& reasons) {
@@ -357,7 +383,7 @@ void explain_slowness(const Case& c, std::vector<Reason>& reasons) {
         {"straggler",
          fmt::format("the job advances, but each of {} looks found it waiting for {}, slower than "
                      "the others: look at its host, its CPUs and its link{}",
-                     c.job.size(), who(c, late, nullptr),
+                     c.job.size(), who(c, late),
                      may_help ? "; with straggler.help the others run ahead meanwhile" : ""),
          late});
     return;
@@ -523,7 +549,8 @@ void explain_switch(const Case& c, std::vector<Reason>& reasons) {
 void explain_running(const Case& c, JobVerdict& verdict) {
   explain_fallback(c, verdict.reasons);
   explain_unheard(c, verdict.reasons);
-  explain_splitting(c, verdict.reasons);
+  explain_collective(c, "splitting", "split_missing", "ina_split", verdict.reasons);
+  explain_collective(c, "sharing", "result_buffer_missing", "ina_alloc_result", verdict.reasons);
   if (verdict.advances)
     explain_slowness(c, verdict.reasons);
   else
@@ -553,6 +580,8 @@ JobVerdict explain(const Case& c) {
   } else {
     explain_running(c, verdict);
   }
+  for (Reason& reason : verdict.reasons)
+    for (const uint64_t rank : reason.ranks) reason.peers.push_back(peer_of(c, rank));
   return verdict;
 }
 
@@ -650,7 +679,10 @@ Json verdict_json(const Verdict& verdict) {
   for (const JobVerdict& job : verdict.jobs) {
     Json reasons = Json::array();
     for (const Reason& reason : job.reasons)
-      reasons.push_back({{"cause", reason.cause}, {"ranks", reason.ranks}, {"text", reason.text}});
+      reasons.push_back({{"cause", reason.cause},
+                         {"ranks", reason.ranks},
+                         {"peers", reason.peers},
+                         {"text", reason.text}});
     jobs.push_back({{"job", job.job},
                     {"id", job.id},
                     {"state", job.state},

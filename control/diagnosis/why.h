@@ -21,6 +21,8 @@ struct Reason {
   std::string cause;            ///< for programs; docs/administration.md lists them
   std::string text;             ///< a sentence
   std::vector<uint64_t> ranks;  ///< that it is about
+  /// By place in `ranks`: the process and its host, or the address; empty: unknown.
+  std::vector<std::string> peers = {};
 };
 
 /// Of a job, or of a group of its ranks.
@@ -52,7 +54,7 @@ std::string why_text(const nlohmann::json& status, uint64_t job);
 std::string format_verdict(const Verdict& verdict);
 
 /// {"version": 1, "seconds", "jobs": [{"job", "id", "state", "advances", "fragments",
-/// "offload_ratio", "reasons": [{"cause", "ranks", "text"}]}]}
+/// "offload_ratio", "reasons": [{"cause", "ranks", "peers", "text"}]}]}
 nlohmann::json verdict_json(const Verdict& verdict);
 
 }  // namespace ina::diagnosis

@@ -117,6 +117,7 @@ const Row kRows[] = {
     {"Healthy", [](size_t, Json&, Json&) {}, nullptr, {}, {}},
     {"RanksThatHaveNotJoined",
      [](size_t, Json& job, Json&) {
+       job.erase("waiting_for");
        job.update({{"state", "joining"}, {"joined", {0, 1}}, {"missing", {2, 3}}});
      },
      "ranks_missing",
@@ -124,6 +125,7 @@ const Row kRows[] = {
      {"ranks 2, 3 of 4 have not joined"}},
     {"AReservationThatEnds",
      [](size_t, Json& job, Json&) {
+       job.erase("waiting_for");
        job.update({{"state", "joining"}, {"missing", {3}}, {"reserved_s", 90u}});
      },
      "ranks_missing",
@@ -140,7 +142,37 @@ const Row kRows[] = {
      [](size_t, Json& job, Json&) { job["state"] = "leaving"; },
      "leaving",
      {},
-     {"ina_finalize"}},
+     {"some ranks have called ina_finalize"}},
+    {"AJobThatSomeHaveNotLeft",
+     [](size_t, Json& job, Json&) {
+       job.erase("waiting_for");
+       job.update({{"state", "leaving"}, {"left", {0, 1, 3}}, {"peers", {"", "", "pid 7", ""}}});
+     },
+     "leaving",
+     {2},
+     {"ranks 0, 1, 3 have called ina_finalize, and the job ends when all have: rank 2 (pid 7) has "
+      "not"}},
+    {"AJobThatAStoppedProcessHasNotLeft",
+     [](size_t, Json& job, Json&) {
+       job.erase("waiting_for");
+       job.update({{"state", "leaving"}, {"left", {0, 1, 3}}, {"stopped", {2}}});
+     },
+     "process_stopped",
+     {2},
+     {"the process of rank 2 is stopped"}},
+    {"AGroupThatARankHasNotReached",
+     [](size_t, Json& job, Json& status) {
+       add_waiting_group(job, status);
+       Json& group = status["jobs"].back();
+       group.update({{"name", "train"},
+                     {"state", "joining"},
+                     {"missing", {1u}},
+                     {"peers", {"pid 1", "pid 4"}}});
+       status["jobs"] = Json::array({group});
+     },
+     "ranks_missing",
+     {1},
+     {"rank 1 (rank 3 of the job, pid 4) of 2 has not joined: its process has called ina_split"}},
     {"ARankThatLeftWhileOthersWaitForIt",
      [](size_t, Json& job, Json&) {
        stand_still(job);
@@ -148,7 +180,7 @@ const Row kRows[] = {
      },
      "left_early",
      {1},
-     {"has waited for rank 1, which has called ina_finalize"}},
+     {"has waited for rank 1 (pid 103), which has called ina_finalize"}},
     {"AFallbackThatHasNotJoined",
      [](size_t, Json& job, Json&) {
        job.update({{"state", "joining"}, {"fallback_missing", true}});
@@ -298,6 +330,15 @@ const Row kRows[] = {
      "split_missing",
      {3},
      {"ranks 0, 1, 2 have called ina_split, and rank 3 has not"}},
+    {"AResultBufferForWhichSomeDidNotAsk",
+     [](size_t, Json& job, Json&) {
+       stand_still(job);
+       job.update({{"sharing", {0, 1, 3}}, {"peers", {"", "", "10.0.0.3:4711", ""}}});
+       job.erase("waiting_for");
+     },
+     "result_buffer_missing",
+     {2},
+     {"ranks 0, 1, 3 have called ina_alloc_result, and rank 2 (10.0.0.3:4711) has not"}},
     {"AJobThatComputes",
      [](size_t, Json& job, Json&) {
        stand_still(job);
@@ -311,6 +352,22 @@ const Row kRows[] = {
      "straggler",
      {3},
      {"each of 8 looks found it waiting for rank 3", "straggler.help"}},
+    {"AStragglerOnTheSwitchsHost",
+     [](size_t, Json& job, Json& status) {
+       job.update({{"waiting_for", {3}}, {"peers", {"pid 1", "pid 2", "10.0.0.3:9", "pid 4711"}}});
+       status["host"] = "node7";
+     },
+     "straggler",
+     {3},
+     {"waiting for rank 3 (pid 4711 on node7), slower"}},
+    {"AStragglerOnAnotherHost",
+     [](size_t, Json& job, Json& status) {
+       job.update({{"waiting_for", {2}}, {"peers", {"pid 1", "pid 2", "10.0.0.3:9", "pid 4711"}}});
+       status["host"] = "node7";
+     },
+     "straggler",
+     {2},
+     {"waiting for rank 2 (10.0.0.3:9), slower"}},
     {"AStragglerAmongOthers",
      [](size_t i, Json& job, Json&) {
        job["waiting_for"] = {i % 3, 3u};
@@ -492,6 +549,7 @@ TEST(WhyText, SaysItForPeopleAndPrograms) {
   EXPECT_EQ(json["jobs"][0]["advances"], false);
   EXPECT_EQ(json["jobs"][0]["reasons"][0]["cause"], "rank_waited_for");
   EXPECT_EQ(json["jobs"][0]["reasons"][0]["ranks"], Json::array({2}));
+  EXPECT_EQ(json["jobs"][0]["reasons"][0]["peers"], Json::array({"pid 103"}));
   const auto healthy_one = why(looks([](size_t, Json&, Json&) {}), "train");
   EXPECT_THAT(
       format_verdict(*healthy_one),

@@ -221,6 +221,18 @@ void add_job_states(FamilyList& families, const Json& status) {
   for (const auto& [state, count] : states) jobs.add(count, {{"state", state}});
 }
 
+/// Bitmap of the job's ranks, also of a group, for which the oldest fragment waits.
+uint64_t late_of(const Json& job) {
+  const auto late = job.find("waiting_for");
+  if (late == job.end()) return 0;
+  const auto of_job = job.find("root_ranks");
+  uint64_t ranks = 0;
+  for (const Json& rank : *late)
+    ranks |=
+        bit_of(Rank{(of_job == job.end() ? rank : of_job->at(rank.get<size_t>())).get<uint8_t>()});
+  return ranks;
+}
+
 constexpr double kNanosPerSecond = 1e9;
 
 }  // namespace
@@ -251,6 +263,7 @@ std::map<uint64_t, Families::JobNow> Families::jobs_of(const Json& status) {
     const bool group = job.contains("group_of");
     JobNow& entry = jobs[number(job, group ? "group_of" : "id")];
     entry.sums.add(sums_of(job));
+    entry.late |= late_of(job);
     if (group) continue;
     entry.label = text(job, "owner") + "/" + text(job, "name");
     entry.missing = job.at("missing").size();
@@ -272,7 +285,8 @@ std::set<uint64_t> Families::labelled(const std::map<uint64_t, JobNow>& jobs) co
   return own;
 }
 
-/// Compares with the last snapshot: how long a job has completed nothing, and the sums of jobs
+/// Compares with the last snapshot: how long a job has completed nothing, how long the same workers
+/// have been late, and the sums of jobs
 /// without series of their own, which must not shrink when one of these gets series.
 void Families::remember(std::map<uint64_t, JobNow>& jobs, const std::set<uint64_t>& own,
                         Nanos now) {
@@ -282,6 +296,10 @@ void Families::remember(std::map<uint64_t, JobNow>& jobs, const std::set<uint64_
     JobBefore before = found == before_.end() ? JobBefore{.sums = {}, .moved = now} : found->second;
     if (job.sums.completed() != before.sums.completed() || job.sums.slots == 0) before.moved = now;
     job.waiting_s = static_cast<double>(now - before.moved) / kNanosPerSecond;
+    const uint64_t still = job.late & before.late;
+    if (still == 0) before.late_since = now;
+    before.late = still != 0 ? still : job.late;
+    job.straggler_s = static_cast<double>(now - before.late_since) / kNanosPerSecond;
     if (!own.contains(id))
       for (size_t i = 0; i < JobSums::kSums; ++i) {
         // A group that has ended takes its counts with it.
@@ -309,6 +327,7 @@ void Families::add_jobs(FamilyList& families, const Json& status, Nanos now) {
     rest.sums.parked_now += job.sums.parked_now;
     rest.missing += job.missing;
     rest.waiting_s = std::max(rest.waiting_s, job.waiting_s);
+    rest.straggler_s = std::max(rest.straggler_s, job.straggler_s);
   }
   const auto none = [](uint64_t count) { return count == 0; };
   if (shown.size() < jobs.size() || !std::ranges::all_of(other_.counted, none))
@@ -322,6 +341,9 @@ void Families::add_jobs(FamilyList& families, const Json& status, Nanos now) {
   gauge("ina_job_waiting_seconds",
         "How long a job that holds slots has completed nothing, as far as scrapes saw.",
         [](const JobNow& job) { return job.waiting_s; });
+  gauge("ina_job_straggler_seconds",
+        "How long each scrape has found a job's oldest fragment waiting for the same worker.",
+        [](const JobNow& job) { return job.straggler_s; });
   gauge("ina_job_offload_ratio", "Share of a job's contributions that were added in a slot.",
         [](const JobNow& job) {
           const auto absorbed = static_cast<double>(job.sums.counted[JobSums::kAbsorbed]);

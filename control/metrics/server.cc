@@ -43,15 +43,20 @@ class Figures {
     if (!last_.empty() && now_ns() - made_ < kFreshNs) return last_;
     last_.clear();
     const admin::Answer answer = queue_.ask(admin::GetCounters{}, "metrics", kAnswerNs);
-    if (!answer) return serializer_.Serialize({answers_family(false)});
+    if (!answer) return page({answers_family(false)});
     made_ = now_ns();
     std::vector<MetricFamily> families = families_.collect(*answer, made_);
     families.push_back(answers_family(true));
-    last_ = serializer_.Serialize(families);
+    last_ = page(families);
     return last_;
   }
 
  private:
+  /// The last line shows that nothing is cut off; to readers of the text format it is a comment.
+  std::string page(const std::vector<MetricFamily>& families) const {
+    return serializer_.Serialize(families) + "# EOF\n";
+  }
+
   admin::Queue& queue_;
   const prometheus::TextSerializer serializer_;
   std::mutex mutex_;  ///< of the following

@@ -3,8 +3,6 @@
 // it.
 #include <fmt/format.h>
 #include <signal.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
-#include <spdlog/spdlog.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +11,7 @@
 
 #include "common/command_line.h"
 #include "common/logging/record.h"
+#include "common/logging/stderr_log.h"
 #include "control/client.h"
 #include "io/ethdev/eal.h"
 #include "programs/memif/server.h"
@@ -83,6 +82,7 @@ struct Options {
   ServerConfig config;
   std::string mode;
   std::string ip = "10.0.0.1";
+  LogFormat format = LogFormat::kText;
 };
 
 void add_options(CLI::App& app, Options& options) {
@@ -119,6 +119,8 @@ void add_options(CLI::App& app, Options& options) {
                             {"backoff", IdleMode::kBackoff},
                             {"interrupt", IdleMode::kInterrupt}},
                            "What to do without packets");
+  command_line::add_choice(app, "--log-format", options.format, kLogFormatNames,
+                           "Form of the log: lines, JSON, or fields of journald");
 }
 
 int run(int argc, char** argv) {
@@ -132,9 +134,10 @@ int run(int argc, char** argv) {
   if (!options.mode.empty())
     config.mode = static_cast<mode_t>(std::stoul(options.mode, nullptr, 8));
 
-  auto logger = spdlog::stderr_color_mt("memif");
-  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%f%z %l %v");
-  spdlog::set_default_logger(std::move(logger));
+  if (const auto log = logging::log_to_stderr(options.format); !log) {
+    std::fprintf(stderr, "ina-memif: %s\n", log.error().text.c_str());
+    return EXIT_FAILURE;
+  }
   const auto address = client::parse_ipv4(options.ip);
   const std::string problem = address ? problem_of(config) : "--ip: " + address.error().text;
   if (!problem.empty()) {

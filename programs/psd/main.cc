@@ -1,8 +1,6 @@
 // ina-psd: the fallback server of a switch with fallback.home dedicated. For all jobs of the
 // switch, it completes sums that found no slot, and recovers lost results.
 #include <signal.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
-#include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -10,6 +8,7 @@
 
 #include "common/command_line.h"
 #include "common/logging/record.h"
+#include "common/logging/stderr_log.h"
 #include "control/client.h"
 #include "control/tokens.h"
 #include "programs/psd/server.h"
@@ -43,11 +42,15 @@ int main(int argc, char** argv) {
                                  {"backoff", ina::IdleMode::kBackoff},
                                  {"interrupt", ina::IdleMode::kInterrupt}},
                                 "What a job's thread does without packets");
+  auto format = ina::LogFormat::kText;
+  ina::command_line::add_choice(app, "--log-format", format, ina::kLogFormatNames,
+                                "Form of the log: lines, JSON, or fields of journald");
   if (const auto status = ina::command_line::parse(app, argc, argv)) return *status;
 
-  auto logger = spdlog::stderr_color_mt("psd");
-  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%f%z %l %v");
-  spdlog::set_default_logger(std::move(logger));
+  if (const auto log = ina::logging::log_to_stderr(format); !log) {
+    std::fprintf(stderr, "ina-psd: %s\n", log.error().text.c_str());
+    return EXIT_FAILURE;
+  }
   try {
     ina::psd::Server server(config);
     signalled = &server;

@@ -20,6 +20,7 @@ namespace {
 
 using test::TestSwitch;
 using testing::HasSubstr;
+using testing::Not;
 
 struct Outcome {
   int status = INA_OK;
@@ -202,6 +203,16 @@ TEST(Errors, JoinTimesOutNamingTheMissingRanks) {
   const auto outcome = worker.join(sw.url(), 1, 4, "job", 300'000);
   EXPECT_EQ(outcome.status, INA_ERR_TIMEOUT);
   EXPECT_THAT(outcome.text, HasSubstr("ranks 0, 2, 3 to join"));
+  // As `inactl why` says it.
+  EXPECT_THAT(outcome.text, HasSubstr("ranks 0, 2, 3 of 4 have not joined: their processes have "
+                                      "not called ina_init with this job's name"));
+}
+
+TEST(Errors, AJoinSaysThatTheSwitchDoesNotAnswerOnlyWhereItDoesNot) {
+  TestSwitch sw;
+  Worker worker;
+  EXPECT_THAT(worker.join(sw.url(), 1, 4, "job", 100'000).text,
+              Not(HasSubstr("the switch does not answer")));
 }
 
 TEST(Errors, RankThatGaveUpWaitingCanJoinAgain) {
@@ -316,6 +327,26 @@ bool await_contribution(const TestSwitch& sw) {
   return false;
 }
 
+TEST(Errors, LeavingTimesOutNamingWhoHasNotLeft) {
+  TestSwitch sw;
+  std::atomic<bool> gave_up{false};
+  const auto outcomes = on_ranks(sw, 2, [&](Worker& worker, int rank) -> Outcome {
+    if (rank == 1) {
+      wait_for(gave_up);
+      return worker.leave();
+    }
+    const Outcome outcome = worker.leave(200'000);
+    gave_up = true;
+    return outcome;
+  });
+  EXPECT_EQ(outcomes[0].status, INA_ERR_TIMEOUT);
+  EXPECT_THAT(outcomes[0].text, HasSubstr("for the other ranks to call ina_finalize; rank 0 has "
+                                          "called ina_finalize, and the job ends when all have: "
+                                          "rank 1 (pid " +
+                                          std::to_string(::getpid()) + " on "));
+  EXPECT_THAT(outcomes[0].text, testing::EndsWith(") has not"));
+}
+
 TEST(Errors, OperationTimesOutOnAllWorkersNamingWhoIsMissing) {
   TestSwitch sw;
   std::atomic<bool> gave_up{false};
@@ -333,8 +364,10 @@ TEST(Errors, OperationTimesOutOnAllWorkersNamingWhoIsMissing) {
   EXPECT_EQ(outcomes[1].status, INA_ERR_ABORTED);
   EXPECT_EQ(outcomes[2].status, INA_ERR_ABORTED);
   for (const auto& outcome : outcomes) {
-    EXPECT_THAT(outcome.text, HasSubstr("waits for rank 1 (pid " + std::to_string(::getpid()) +
-                                        "), and ranks 0, 2 have contributed: it has not called "
+    EXPECT_THAT(outcome.text,
+                HasSubstr("waits for rank 1 (pid " + std::to_string(::getpid()) + " on "))
+        << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr("), and ranks 0, 2 have contributed: it has not called "
                                         "this operation yet"))
         << outcome.text;
     EXPECT_THAT(outcome.text, HasSubstr("rank 0 of job 'job' gave up"));

@@ -355,6 +355,11 @@ TEST(Memory, ARankThatDoesNotAskEndsTheWait) {
         void* memory = nullptr;
         const int status = ina_alloc_result(context, 1'024, &memory);
         EXPECT_TRUE(status == INA_ERR_TIMEOUT || status == INA_ERR_ABORTED) << status;
+        // Both may have given up at once, and then neither tells of the other.
+        const std::string text = ina_last_error(context);
+        EXPECT_NE(text.find("called ina_alloc_result, and rank"), std::string::npos) << text;
+        EXPECT_NE(text.find("2 (pid " + std::to_string(::getpid()) + " on "), std::string::npos)
+            << text;
         told.count_down();
       },
       INA_NUMERIC_NATIVE, 2'000'000);

@@ -57,7 +57,9 @@ class ProtocolErrorsTest(error_cases.LibraryCases):
         self.fails("the switch closed the connection", alone(url), "INA_ERR_SWITCH_LOST")
         url = self.meddle(lambda message, _: None if message["type"] == "registered" else message)
         context = self.join_job("job", 0, 1, url, timeout_s=0.2)
-        self.fails("the switch did not answer within …", lambda: context.memory("alloc"), "INA_ERR_TIMEOUT")
+        text = errors_of(1, lambda _: context.memory("alloc"))[0]
+        self.expect("the switch did not answer within …", text, "INA_ERR_TIMEOUT")
+        self.assertIn("; the switch holds no incomplete fragment of the job", text)
 
     def test_memory_that_does_not_fit(self):
         self.start()
@@ -98,6 +100,16 @@ class ProtocolErrorsTest(error_cases.LibraryCases):
             self.refused("the control connection …", "status", "--socket", f"tcp:127.0.0.1:{server.getsockname()[1]}")
 
     # ---- groups
+
+    def test_a_rank_that_does_not_come_to_its_group(self):
+        self.start(aggregator="{slots: 4096}")
+        url = self.meddle(lambda message, _: None if message["type"] == "join" and "channel" in message and
+                          message["rank"] == 1 else message)
+        ranks = self.job_of(2, "late", url=url, timeout_s=1)
+        text = errors_of(2, lambda rank: self.addCleanup(ranks[rank].split().leave))[0]
+        self.expect("waited … for … to join", text, "INA_ERR_TIMEOUT")
+        self.assertIn(f"to join it; rank 1 (rank 1 of the job, pid {os.getpid()} on {socket.gethostname()}) of 2 has not "
+                      "joined: its process has called ina_split, and not come to the group yet", text)
 
     def split(self, name, change, apart=True):
         """Returns the errors of two ranks behind a meddler that split their job: `apart`, each into

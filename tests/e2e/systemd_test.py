@@ -2,13 +2,14 @@
 """Tests the unit files as systemd reads them; the switch's messages to a service manager, that it
 serves and that all its packet loops live; and the fields of its records in the journal.
 
-    systemd_test.py UNITS INA_SWITCHD
+    systemd_test.py UNITS INA_SWITCHD INA_PSD INA_MEMIF
 
 UNITS is the folder of the unit files as they are installed.
 """
 
 import contextlib
 import ctypes
+import json
 import os
 import pathlib
 import re
@@ -147,19 +148,12 @@ def check_watchdog(program, folder):
         process.wait()
 
 
-def check_journal(program, folder):
-    """Runs in a mount namespace, in which a socket of this test replaces journald's."""
-    if os.getuid() != 0:
-        print("the journal was not looked at: that needs root")
-        return
+def check_journal(command, folder, record, fields, ends_with=0):
+    """Runs a program in a mount namespace, in which a socket of this test replaces journald's, until
+    the program has written `record`. `fields`: some of those of the record, the line among them."""
     journal = folder / "journal"
-    journal.mkdir()
-    config = folder / "journal.yaml"
-    config.write_text("eal: {huge: no}\nlog: {format: journal}\n")
-    command = [str(program), "--config", str(config), "--socket", str(folder / "journal.sock")]
-    if not pathlib.Path("/run/systemd/journal/socket").exists():
-        refused = subprocess.run([*command, "--check"], text=True, capture_output=True, check=False)
-        assert refused.returncode == 1 and "needs journald" in refused.stderr, refused
+    journal.mkdir(exist_ok=True)
+    (journal / "socket").unlink(missing_ok=True)
     inside = ('mount -t tmpfs none /run/systemd && mkdir -p /run/systemd/journal && '
               'mount --bind "$0" /run/systemd/journal && exec "$@"')
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as records:
@@ -168,23 +162,69 @@ def check_journal(program, folder):
         pathlib.Path("/run/systemd").mkdir(exist_ok=True)
         process = subprocess.Popen(["unshare", "-m", "sh", "-c", inside, str(journal), *command])
         try:
-            while b"\nINA_RECORD=serving\n" not in (heard := b"\n" + records.recv(1 << 16)):
+            while f"\nINA_RECORD={record}\n" not in (heard := "\n" + records.recv(1 << 16).decode()):
                 pass
-            for field in (b"PRIORITY=6", b"INA_LCORES=1", b"INA_POLICY=static"):
-                assert b"\n" + field + b"\n" in heard, heard
-            assert b'\nMESSAGE=serving version="' in heard, heard
+            for field in fields:
+                assert "\n" + field in heard, heard
         finally:
-            process.terminate()
-            assert process.wait(DEADLINE_S) == 0
+            if ends_with == 0:  # otherwise it ends by itself
+                process.terminate()
+            assert process.wait(DEADLINE_S) == ends_with
 
 
-def main(units, program):
+def check_journals(program, psd, memif, folder):
+    if os.getuid() != 0:
+        print("the journal was not looked at: that needs root")
+        return
+    config = folder / "journal.yaml"
+    config.write_text("eal: {huge: no}\nlog: {format: journal}\n")
+    serve = [program, "--config", str(config), "--socket", str(folder / "journal.sock")]
+    if not pathlib.Path("/run/systemd/journal/socket").exists():
+        for command in ([*serve, "--check"], [psd, "--log-format", "journal"],
+                        [memif, "--log-format", "journal"]):
+            refused = subprocess.run(command, text=True, capture_output=True, check=False,
+                                     timeout=DEADLINE_S)
+            assert refused.returncode == 1 and "needs journald" in refused.stderr, refused
+    check_journal(serve, folder, "serving", ("PRIORITY=6\n", "INA_LCORES=1\n", "INA_POLICY=static\n",
+                                             'MESSAGE=serving version="'))
+    check_journal([*without_switch(psd, folder), "journal"], folder, "trying again",
+                  ("PRIORITY=4\n", "INA_TEXT=no switch at socket", 'MESSAGE=trying again text="'))
+    check_journal([*wrong_address(memif), "journal"], folder, "cannot start",
+                  ("PRIORITY=2\n", "INA_TEXT=--ip: ", 'MESSAGE=cannot start text="'), ends_with=2)
+
+
+def without_switch(psd, folder):
+    return [psd, "--socket", str(folder / "none.sock"), "--log-format"]
+
+
+def wrong_address(memif):
+    return [memif, "--ip", "nowhere", "--log-format"]
+
+
+def check_json(psd, memif, folder):
+    """Programs without a configuration write their log as JSON if an option says so."""
+    with subprocess.Popen([*without_switch(psd, folder), "json"], stderr=subprocess.PIPE,
+                          text=True) as process:
+        line = process.stderr.readline()
+        process.terminate()
+        assert process.wait(DEADLINE_S) == 0
+    done = subprocess.run([*wrong_address(memif), "json"], text=True, capture_output=True,
+                          check=False, timeout=DEADLINE_S)
+    for said, level, message in ((line, "warning", "trying again"),
+                                 (done.stderr, "critical", "cannot start")):
+        record = json.loads(said)
+        assert (record["level"], record["message"]) == (level, message), said
+        assert record["text"] and record["time"], said
+
+
+def main(units, program, psd, memif):
     if not shutil.which("systemd-analyze"):
         sys.exit("systemd-analyze is missing: ./dev setup installs it (packages.txt)")
     with tempfile.TemporaryDirectory(prefix="ina-systemd-") as name:
         check_units(pathlib.Path(units), pathlib.Path(name))
         check_watchdog(program, pathlib.Path(name))
-        check_journal(program, pathlib.Path(name))
+        check_journals(program, psd, memif, pathlib.Path(name))
+        check_json(psd, memif, pathlib.Path(name))
 
 
 if __name__ == "__main__":

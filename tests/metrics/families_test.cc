@@ -99,6 +99,35 @@ TEST_F(FamiliesTest, AJobThatCompletesNothingWaits) {
   EXPECT_THAT(page(status({idle}), 30 * kSecond), HasSubstr(series + "0\n"));
 }
 
+TEST_F(FamiliesTest, AWorkerThatIsLateInAllSnapshotsIsAStraggler) {
+  const std::string series = "ina_job_straggler_seconds{job=\"uid:7/train\"} ";
+  const auto found_at = [&](Nanos second, std::vector<uint64_t> late) {
+    Json train = job(1, "train", 5 + static_cast<uint64_t>(second), 10);
+    if (!late.empty()) train["waiting_for"] = std::move(late);
+    return page(status({std::move(train)}), second * kSecond);
+  };
+  EXPECT_THAT(found_at(10, {1, 2}), HasSubstr(series + "0\n"));
+  EXPECT_THAT(found_at(15, {2, 3}), HasSubstr(series + "5\n"));
+  EXPECT_THAT(found_at(17, {2}), HasSubstr(series + "7\n"));
+  EXPECT_THAT(found_at(19, {1, 3}), HasSubstr(series + "0\n")) << "rank 2 has caught up";
+  EXPECT_THAT(found_at(20, {3}), HasSubstr(series + "1\n"));
+  EXPECT_THAT(found_at(21, {}), HasSubstr(series + "0\n"));
+  EXPECT_THAT(found_at(22, {3}), HasSubstr(series + "0\n"));
+}
+
+TEST_F(FamiliesTest, AStragglerInAGroupIsOneOfItsJob) {
+  const std::string series = "ina_job_straggler_seconds{job=\"uid:7/train\"} ";
+  Json train = job(1, "train", 5, 10);
+  Json group = job(9, "train/9", 1, 2);
+  group.update({{"group_of", 1}, {"root_ranks", {4, 63}}, {"waiting_for", {1}}});
+  page(status({train, group}), kSecond);
+  group.erase("waiting_for");
+  train["waiting_for"] = {63};
+  EXPECT_THAT(page(status({train, group}), 3 * kSecond), HasSubstr(series + "2\n"));
+  train["waiting_for"] = {1};
+  EXPECT_THAT(page(status({train, group}), 4 * kSecond), HasSubstr(series + "0\n"));
+}
+
 TEST_F(FamiliesTest, AGroupCountsForItsJob) {
   Json group = job(9, "train/9", 100, 200);
   group["group_of"] = 1;

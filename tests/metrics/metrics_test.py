@@ -49,6 +49,7 @@ def check_page(switch):
     checked = subprocess.run(["promtool", "check", "metrics"], input=page, text=True,
                              capture_output=True, check=False)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", ""), checked
+    assert page.endswith("\n# EOF\n") and page.count("# EOF") == 1, page[-100:]
     assert value(page, 'ina_slots{state="free"}') + value(page, 'ina_slots{state="used"}') == 512
     # 20 sums of 16 KiB are at least 320 fragments, and two contributions each.
     completed = sum(value(page, f'ina_fragments_total{{decided_by="{by}"}}')
@@ -69,13 +70,16 @@ def check_waiting(switch):
     with contextlib.ExitStack() as stack:
         workers = switch.job(stack, "train", -1)
         series = f'ina_job_waiting_seconds{{job="{owner}/train"}}'
+        straggler = f'ina_job_straggler_seconds{{job="{owner}/train"}}'
         fragments = f'ina_job_fragments_total{{job="{owner}/train",decided_by="slot"}}'
         wait_until("sums", lambda: fragments in get(switch.url) and
                    value(get(switch.url), fragments) > 100)
         workers[1].send_signal(signal.SIGSTOP)
         wait_until("a second of waiting", lambda: value(get(switch.url), series) > 1)
+        wait_until("a straggler", lambda: value(get(switch.url), straggler) > 1)
         workers[1].send_signal(signal.SIGCONT)
         wait_until("its end", lambda: value(get(switch.url), series) < 1)
+        wait_until("nobody who is late each time", lambda: value(get(switch.url), straggler) < 1)
         workers[0].terminate()
         assert [worker.wait(DEADLINE_S) for worker in workers] == [0, 0]
 
