@@ -26,11 +26,16 @@ struct Job {
   /// kRejoining: it ran when the last switch ended. The lanes know nothing of it until all its
   /// workers are back.
   enum class State { kJoining, kRunning, kLeaving, kRejoining };
+  /// Memory that a worker has registered.
+  struct Registration {
+    Handles::Share share;
+    uint64_t page_table_bytes = 0;  ///< the switch's, charged to the job's owner
+  };
   struct Worker {
     Client* client = nullptr;
     std::unique_ptr<io::shm::WorkerSession> session;  ///< none on an Ethernet port
     Handles::Share share;                             ///< of the session
-    std::map<uint32_t, Handles::Share> registered;    ///< of registered memory, by number
+    std::map<uint32_t, Registration> registered;      ///< by number
     std::optional<wire::Address> address;
     uint32_t frame_port = 0;
     bool takes_buffers = false;

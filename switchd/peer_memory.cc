@@ -131,10 +131,8 @@ void PeerMemory::on_file(Client& line, control::Doorman::Answer& answer) {
     return refused(INA_ERR_INVALID, fmt::format("memory is registered with an unused number in "
                                                 "1..{}",
                                                 kMaxRegions - 1));
-  auto share = resources_.handles().take(client.job->owner(), {.mappings = 1},
-                                         resources_.mapper().leaving());
-  if (!share) return refused(share.error().status, share.error().text);
-  worker->registered[number] = std::move(*share);
+  if (auto taken = resources_.take(*client.job, *worker, number, bytes); !taken)
+    return refused(taken.error().status, taken.error().text);
   resources_.mapper().map(line.token, std::move(answer.file), bytes, "registered memory");
 }
 
@@ -173,7 +171,7 @@ void PeerMemory::on_registered(Client& client, uint32_t number, Result<io::shm::
   Job& job = *client.job;
   Job::Worker& worker = job.at(client.rank);
   if (!region) {
-    worker.registered.erase(number);
+    resources_.give_back(job, worker, number);
     return connections_.send(
         client, answer::Registered{number, region.error().status, region.error().text});
   }
@@ -196,7 +194,7 @@ void PeerMemory::on_unregister(Client& client, const request::Unregister& messag
   lanes_.run(command::SetRegistered{.job = job.index, .rank = client.rank, .number = number});
   // No lane has it any more.
   resources_.mapper().discard(std::move(worker.session->registered[number]));
-  worker.registered.erase(number);
+  resources_.give_back(job, worker, number);
 }
 
 }  // namespace ina::switchd

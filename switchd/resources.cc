@@ -158,10 +158,10 @@ Result<void> Resources::take_handles(Job& job) {
 }
 
 void Resources::give_back(Job& job) {
-  admission_.release(job.owner(), job.workers, job.grant);
   drop_worker(job, kFallbackRank);
   for (uint32_t rank = 0; rank < job.workers; ++rank)
     drop_worker(job, Rank{static_cast<uint8_t>(rank)});
+  admission_.release(job.owner(), job.workers, job.grant);
   for (Job::ResultBuffer& buffer : job.result_buffers) hold(job.owner(), std::move(buffer.region));
   hold(job.owner(), std::move(job.results));
 }
@@ -193,7 +193,27 @@ void Resources::drop_worker(Job& job, Rank rank) {
     for (Mapping& memory : worker.session->registered) mapper_.discard(std::move(memory));
     hold(job.owner(), std::move(worker.session->switch_region));
   }
+  while (!worker.registered.empty()) give_back(job, worker, worker.registered.begin()->first);
   worker = Job::Worker{};
+}
+
+Result<void> Resources::take(Job& job, Job::Worker& worker, uint32_t number, uint64_t bytes) {
+  auto share = handles_.take(job.owner(), {.mappings = 1}, mapper_.leaving());
+  if (!share) return tl::unexpected(share.error());
+  // The pages are the worker's, the tables that lead to them are not.
+  constexpr uint64_t kTableBytes = 4096;
+  constexpr uint64_t kMappedByTable = kTableBytes * (kTableBytes / sizeof(uint64_t));
+  const uint64_t table_bytes = (bytes + kMappedByTable - 1) / kMappedByTable * kTableBytes;
+  if (auto charged = charge(job, table_bytes); !charged) return charged;
+  worker.registered[number] = {std::move(*share), table_bytes};
+  return {};
+}
+
+void Resources::give_back(Job& job, Job::Worker& worker, uint32_t number) {
+  const auto registration = worker.registered.find(number);
+  if (registration == worker.registered.end()) return;
+  admission_.give_back_memory(job.owner(), job.grant, registration->second.page_table_bytes);
+  worker.registered.erase(registration);
 }
 
 // ---- memory

@@ -41,6 +41,10 @@ class Resources {
   /// Empties its place, of which the lanes have nothing any more.
   void drop_worker(Job& job, Rank rank);
 
+  // Registered memory's, `bytes` of a worker's own.
+  Result<void> take(Job& job, Job::Worker& worker, uint32_t number, uint64_t bytes);
+  void give_back(Job& job, Job::Worker& worker, uint32_t number);
+
   // A result buffer's, whose memory is not made here.
   Result<void> take(Job& job, Job::ResultBuffer& buffer);
   /// Workers were given the memory: it stays charged until they have given it back.

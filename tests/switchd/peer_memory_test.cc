@@ -248,6 +248,41 @@ TEST(PeerMemory, MappingsAreABudgetAndRunningOutIsARefusal) {
   EXPECT_TRUE(in_the_end([&] { return sw.status()["aggregator"]["mappings_used"] == 0; }));
 }
 
+/// The pages of a large file are its owner's, but the switch needs tables that lead to them.
+TEST(PeerMemory, PageTablesAreChargedToWhomTheyServe) {
+  constexpr uint64_t kFileBytes = uint64_t{64} << 20;
+  constexpr uint64_t kTableBytes = kFileBytes / 512;
+  const auto charged = [](const TestSwitch& sw) {
+    return sw.status()["aggregator"]["memory_used_bytes"].get<uint64_t>();
+  };
+  const Fd file = test::sealed_file(kFileBytes);
+  uint64_t job_bytes = 0;
+  {
+    const TestSwitch sw;
+    RawWorker worker(sw.socket_path(), "job", 0, 1);
+    ASSERT_TRUE(worker.hear_until("ready"));
+    job_bytes = charged(sw);
+  }
+  const TestSwitch sw({.conductor = [&](switchd::ConductorConfig& config) {
+    config.jobs.memory_bytes = job_bytes + 2 * kTableBytes;
+  }});
+  {
+    RawWorker worker(sw.socket_path(), "job", 0, 1);
+    ASSERT_TRUE(worker.hear_until("ready"));
+    EXPECT_EQ(register_memory(worker, 1, file, kFileBytes)["status"], INA_OK);
+    EXPECT_NE(register_memory(worker, 2, file, 2 * kFileBytes)["status"], INA_OK) << "no such file";
+    EXPECT_EQ(charged(sw), job_bytes + kTableBytes);
+    EXPECT_EQ(register_memory(worker, 2, file, kFileBytes)["status"], INA_OK);
+    const Json refused = register_memory(worker, 3, file, kFileBytes);
+    EXPECT_EQ(refused["status"], INA_ERR_REFUSED);
+    EXPECT_THAT(refused["text"].get<std::string>(), HasSubstr("bytes of memory"));
+    ASSERT_TRUE(worker.control.send({{"type", "unregister"}, {"number", 1}}));
+    EXPECT_EQ(register_memory(worker, 3, file, kFileBytes)["status"], INA_OK);
+    EXPECT_EQ(charged(sw), job_bytes + 2 * kTableBytes);
+  }
+  EXPECT_TRUE(in_the_end([&] { return charged(sw) == 0; }));
+}
+
 TEST(PeerMemory, DescriptorsAreABudgetToo) {
   const TestSwitch sw(
       {.conductor = [](switchd::ConductorConfig& config) { config.descriptors = 12; }});
