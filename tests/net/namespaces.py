@@ -113,12 +113,14 @@ class Namespace:
             if process.stdout:
                 process.stdout.close()
         self.processes.clear()
-        # Also end processes that these have started and left behind.
-        strays = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True,
-                                check=False).stdout
-        for pid in map(int, strays.split()):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        # Also end processes that these have started and left behind. `ip` looks at every process of
+        # the machine, and may hang at one that is not ours.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            strays = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True,
+                                    text=True, check=False, timeout=DEADLINE_S).stdout
+            for pid in map(int, strays.split()):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         subprocess.run(["ip", "netns", "del", self.name], capture_output=True, check=False)
 
 
