@@ -96,7 +96,7 @@ class EveryTransport:
                 bed = self.bed(ranks, more)
                 for worker in [self.start(bed, GRID_WORKER, rank, "grid", rank, ranks)
                                for rank in range(ranks)]:
-                    self.expect(worker, "ok 1753")
+                    self.expect(worker, "ok 2629")
                 self.check_idle(bed)
                 bed.close()
 
