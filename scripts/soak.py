@@ -53,6 +53,8 @@ SETTLE_S = 2.0
 # Growth of the fitted line over the second half that is no leak: jobs come and go between samples.
 LIMITS = {"anonymous_bytes": 8 << 20, "descriptors": 8, "threads": 2}
 LEAST_FITTED_S = 300
+# Names of gRPC's own threads.
+POOLS = ("event_engine", "grpc", "default-exec", "resolver-exec", "timer_manager")
 MOST_FAILURES = 20
 EVENTS = ("leave", "kill", "stop", "short", "groups", "restart")
 
@@ -120,6 +122,12 @@ def family(pid):
         for task in pathlib.Path(f"/proc/{one}/task").iterdir():
             found += map(int, (task / "children").read_text().split())
     return found
+
+
+def threads(pid):
+    """Returns the number of a process's threads, without the pools of gRPC, which grow and shrink as it likes."""
+    tasks = pathlib.Path(f"/proc/{pid}/task").iterdir()
+    return sum(not (task / "comm").read_text().startswith(POOLS) for task in tasks)
 
 
 class Job:
@@ -321,7 +329,7 @@ class World:
                 "anonymous_bytes": field(pid, "RssAnon") << 10,
                 "descriptors": sum(len(list(pathlib.Path(f"/proc/{one}/fd").iterdir()))
                                    for one in whole),
-                "threads": sum(field(one, "Threads") for one in whole),
+                "threads": sum(threads(one) for one in whole),
                 **{key: aggregator[key] for key in
                    ("slots_used", "slots_reserved", "memory_used_bytes")}}
 

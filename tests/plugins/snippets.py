@@ -20,4 +20,4 @@ def text_of(document):
 def blocks(document, language):
     """Returns the texts of all blocks of a language that are to be run."""
     return ["\n".join(block.lines) + "\n" for block in blocks_of(text_of(document))
-            if block.language == language and not block.reason]
+            if block.language == language and "not run" not in block.marks]

@@ -69,7 +69,11 @@ class LingeringSocket {
   /// Closes it here; the receiver then has the last descriptor. If the receiver is done already,
   /// this one is the last, and not this thread waits.
   void let_go() {
+    const int number = ours_.get();
     closing_ = std::thread([last = std::move(ours_)]() mutable { last.reset(); });
+    // A process that is started before would have it, too, and wait in exec. The number may be
+    // another file's by now.
+    for (int i = 0; i < 1'000 && ::fcntl(number, F_GETFD) >= 0; ++i) ::usleep(100);
   }
 
  private:
