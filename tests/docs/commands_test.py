@@ -29,6 +29,7 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -212,7 +213,9 @@ def commands_of(name, block):
 
 
 def without_numbers(text):
-    """Replaces numbers, so that outputs of one command on different days compare equal."""
+    """Replaces numbers and the host, so that outputs of one command on different days compare
+    equal."""
+    text = re.sub(r"\bon (node7|%s)\b" % re.escape(socket.gethostname()), "on HOST", text)
     text = re.sub(r"\b[0-9a-f]{32}\b|[0-9][0-9,.]*", "N", text)
     text = re.sub(r"N (B|KiB|MiB|GiB)\b", "N B", text)
     text = re.sub(r"N (us|ms|s|min|h)\b", "N s", text)
