@@ -214,7 +214,7 @@ TEST_F(ParkTest, WhoAsksForWhatIsKeptIsToldToWait) {
   }
 }
 
-/// The fallback would poll all workers, the slow one too, only to hear that it has not got that far.
+/// The fallback would poll all workers, and hear from the slow one that it has not got that far.
 TEST_F(ParkTest, TheFallbackIsNotAskedWhileTheSlowOneComes) {
   for (const uint32_t park_room : {0u, 4u}) {
     SCOPED_TRACE(park_room);
