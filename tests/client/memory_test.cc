@@ -218,21 +218,23 @@ TEST(Memory, NothingIsCopiedOnTheWay) {
 
 /// The bytes that one rank's part of a collective copies.
 struct Copies {
-  uint64_t sent, received;  ///< payload
   uint64_t copied;
+  uint64_t sent, received;  ///< payload
+
+  auto operator<=>(const Copies&) const = default;
 };
 
-/// The least of several calls: on a machine that stalls, answers to those who ask again are copied
-/// as well.
+/// The least of several calls: on a machine that stalls, contributions are sent again, and answers
+/// to those who ask again are copied as well.
 Copies least_copies(ina_context* context, const perf::Call& call, const void* send, void* recv) {
-  Copies least{0, 0, UINT64_MAX};
+  Copies least{UINT64_MAX, UINT64_MAX, UINT64_MAX};
   for (int i = 0; i < 20; ++i) {
     const ina_stats before = stats_of(context);
     EXPECT_EQ(perf::call(context, call, send, recv), INA_OK) << ina_last_error(context);
     const ina_stats after = stats_of(context);
-    if (after.bytes_copied - before.bytes_copied < least.copied)
-      least = {after.bytes_sent - before.bytes_sent, after.bytes_received - before.bytes_received,
-               after.bytes_copied - before.bytes_copied};
+    least = std::min(least, Copies{after.bytes_copied - before.bytes_copied,
+                                   after.bytes_sent - before.bytes_sent,
+                                   after.bytes_received - before.bytes_received});
   }
   return least;
 }
