@@ -8,6 +8,7 @@ namespace ina::aggregator {
 
 namespace {
 
+// Who is the slowest for less is no straggler.
 constexpr Nanos kMomentPatiences = 4;
 // A worker that has sent nothing for longer may have stopped.
 constexpr Nanos kComingPatiences = 10;

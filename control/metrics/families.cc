@@ -286,8 +286,8 @@ std::set<uint64_t> Families::labelled(const std::map<uint64_t, JobNow>& jobs) co
 }
 
 /// Compares with the last snapshot: how long a job has completed nothing, how long the same workers
-/// have been late, and the sums of jobs
-/// without series of their own, which must not shrink when one of these gets series.
+/// have been late, and the sums of jobs without series of their own, which must not shrink when one
+/// of these gets series.
 void Families::remember(std::map<uint64_t, JobNow>& jobs, const std::set<uint64_t>& own,
                         Nanos now) {
   std::map<uint64_t, JobBefore> after;
