@@ -19,12 +19,11 @@ void Link::connect(std::unique_ptr<Transport> transport) {
 }
 
 bool Link::turn(Nanos now) {
-  TxPacket to_send[Engine::kBurst];
   const size_t arrived = receive(now);
-  const size_t ready = engine_->prepare(to_send, now);
+  const size_t ready = engine_->prepare(to_send_, now);
   size_t sent = 0;
   if (ready != 0) {
-    sent = transport_->tx_burst(std::span(to_send, ready));
+    sent = transport_->tx_burst(std::span(to_send_).first(ready));
     engine_->sent(sent, now);
   }
   all_sent_ = sent == ready && ready < Engine::kBurst;
@@ -32,10 +31,9 @@ bool Link::turn(Nanos now) {
 }
 
 size_t Link::receive(Nanos now) {
-  RxPacket received[Engine::kBurst];
-  const size_t arrived = transport_->rx_burst(received);
+  const size_t arrived = transport_->rx_burst(received_);
   if (arrived != 0) {
-    engine_->on_packets(std::span(received, arrived), now, copier_);
+    engine_->on_packets(std::span(received_).first(arrived), now, copier_);
     transport_->rx_release();
   }
   return arrived;

@@ -1,6 +1,7 @@
 // A channel's engine and the transport that carries its packets to the switch and back.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -66,6 +67,9 @@ class Link {
   TransportCounters lost_counters_;  ///< of transports that were replaced
   Nanos idle_poll_ns_ = 0;           ///< as it joined
   bool all_sent_ = true;             ///< by the last turn()
+  // Members, since making 64 of each takes longer than a turn with nothing to do.
+  std::array<RxPacket, Engine::kBurst> received_;
+  std::array<TxPacket, Engine::kBurst> to_send_;
 };
 
 }  // namespace ina::client

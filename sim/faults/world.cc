@@ -438,8 +438,6 @@ void World::happen(const Event& event) {
 // ---- a step
 
 void World::serve_lanes() {
-  io::RxPacket packets[16];
-  aggregator::Verdict verdicts[16];
   for (uint32_t i = 0; i < scenario_.lanes; ++i) {
     if (network_.now() < switch_down_until_) {
       network_.discard(i);
@@ -461,11 +459,11 @@ void World::serve_lanes() {
       else
         judge_.violate(fmt::format("I1: the switch sees a mismatch at seq {}", packet.message.seq));
     };
-    while (aggregator::serve(lane.port, *lane.aggregator, packets, verdicts, network_.now(), send,
-                             mismatch))
+    while (aggregator::serve(lane.port, *lane.aggregator, burst_.arrived, burst_.verdicts,
+                             network_.now(), send, mismatch))
       judge_.after_burst(*lane.aggregator);
     if (lane.aggregator->parking())
-      aggregator::park_overdue(*lane.aggregator, verdicts[0], 16, network_.now(), send);
+      aggregator::park_overdue(*lane.aggregator, burst_.verdicts[0], kBurst, network_.now(), send);
     if (network_.now() >= lane.aggregator->bare_results().due())
       aggregator::send_bare_results(*lane.aggregator, network_.now(), send);
     judge_.after_burst(*lane.aggregator);
@@ -480,15 +478,13 @@ void World::serve_fallbacks() {
       continue;
     }
     if (!network_.has_frame(job->fallback_host) && !job->fallbacks[0]->has_output()) continue;
-    client::RxPacket received[16];
-    while (const size_t count = job->fallback_transport->rx_burst(received)) {
+    while (const size_t count = job->fallback_transport->rx_burst(burst_.received)) {
       for (size_t i = 0; i < count; ++i)
-        job->fallbacks[0]->on_message(received[i].message, received[i].payload);
+        job->fallbacks[0]->on_message(burst_.received[i].message, burst_.received[i].payload);
       job->fallback_transport->rx_release();
     }
-    wire::Outgoing to_send[16];
-    while (const size_t count = job->fallbacks[0]->prepare(to_send)) {
-      job->fallback_transport->tx_burst(std::span(to_send, count));
+    while (const size_t count = job->fallbacks[0]->prepare(burst_.to_send)) {
+      job->fallback_transport->tx_burst(std::span(burst_.to_send).first(count));
       job->fallbacks[0]->sent(count);
     }
   }
@@ -605,17 +601,15 @@ void World::step(Worker& worker) {
   worker.due = false;
   if (now >= worker.rejoin_at) come_back(worker);
   PlainCopier copier;
-  client::RxPacket received[16];
-  while (const size_t count = worker.transport->rx_burst(received)) {
-    worker.engine->on_packets(std::span(received, count), now, copier);
+  while (const size_t count = worker.transport->rx_burst(burst_.received)) {
+    worker.engine->on_packets(std::span(burst_.received).first(count), now, copier);
     worker.transport->rx_release();
   }
   submit_more(worker);
   release_held(worker);
-  client::TxPacket to_send[16];
-  while (const size_t count = worker.engine->prepare(to_send, now)) {
+  while (const size_t count = worker.engine->prepare(burst_.to_send, now)) {
     const size_t sent = taken(*worker.job, count);
-    worker.transport->tx_burst(std::span(to_send, sent));
+    worker.transport->tx_burst(std::span(burst_.to_send).first(sent));
     worker.engine->sent(sent, now);
   }
 }

@@ -2,6 +2,7 @@
 // naive model that knows what each element must be.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -63,12 +64,22 @@ class World {
   void check_left_over(world::Lane& lane);
   void check_deviation(const world::Worker& worker, size_t operation);
 
+  static constexpr size_t kBurst = 16;
+  /// Made once: a step is short.
+  struct Burst {
+    std::array<io::RxPacket, kBurst> arrived;  ///< at the switch
+    std::array<aggregator::Verdict, kBurst> verdicts;
+    std::array<client::RxPacket, kBurst> received;
+    std::array<wire::Outgoing, kBurst> to_send;
+  };
+
   Scenario scenario_;
   std::mt19937_64 random_;
   io::sim::SimNetwork network_;
   std::vector<std::unique_ptr<world::Lane>> lanes_;
   std::vector<std::unique_ptr<world::Job>> jobs_;
   std::vector<std::unique_ptr<world::Hierarchy>> hierarchies_;
+  Burst burst_;
   Nanos switch_down_until_ = 0;
   bool faults_ = true;  ///< still to come, or under way
   size_t next_event_ = 0;
