@@ -2,34 +2,38 @@
 """Mixed jobs over one switch for a long time, with faults; every element of every result is checked.
 
     soak.py --build FOLDER (--hours H | --minutes M | --seconds S) [--sample-every S] [--seed N]
-            [--json FILE]
+            [--pause-us P] [--json FILE]
 
 Some jobs of two to four workers on shm run collectives of all kinds, types and sizes all the time
-(tests/e2e/soak_worker.cc). Every second or so an event happens; each kind of event has its turn. A
-worker is killed, and the others must be told which one; a worker is stopped for a while; a job
-leaves and another joins; a short job comes and goes; a job splits into groups. In the first half
-the switch is also killed or stopped, and started again, which no job may notice. In the second half
-the switch stays, and its memory, descriptors and threads are sampled at regular intervals.
+(tests/e2e/soak_worker.cc). As root, the switch has two Ethernet ports (AF_PACKET) as well, and one
+more job has a worker on each of the two hosts behind them, which are network namespaces. Every
+second or so an event happens; each kind of event has its turn. A worker is killed, and the others
+must be told which one; a worker is stopped for a while; a job leaves and another joins; a short job
+comes and goes; a job splits into groups. In the first half the switch is also killed or stopped,
+and started again, which no job may notice. In the second half the switch stays, and its memory,
+descriptors, threads, and mbufs in use (with Ethernet ports) are sampled at regular intervals.
 
 Fails if an element is wrong; if an operation fails without a cause, or reports the wrong error; if,
-after all jobs have left, there are more descriptors or threads than before the jobs, or slots or
-memory of jobs are held; and, where the second half takes five minutes, if a line through its
-samples grows by more than LIMITS. Prints a table; --json writes {"meta", "seconds", "events",
-"jobs", "operations", "samples", "empty_before", "empty_after", "growth", "failures"}.
+after all jobs have left, there are more descriptors, threads or mbufs in use than before the jobs,
+or slots or memory of jobs are held; and, where the second half takes five minutes, if a line
+through its samples grows by more than LIMITS. Prints a table; --json writes {"meta", "seconds",
+"events", "jobs", "operations", "samples", "empty_before", "empty_after", "growth", "failures"}.
 """
 
 import argparse
 import contextlib
+import json
 import os
 import pathlib
 import random
 import re
 import signal
+import socket
 import statistics
 import subprocess
 import time
 
-from benchlib import command_line, metadata, processes, progress, results, switch
+from benchlib import command_line, metadata, processes, progress, results, switch, testbed
 from benchlib.errors import BenchError
 from benchlib.table import print_table
 
@@ -38,20 +42,23 @@ aggregator: {{policy: esa, slots: 512, slot_bytes: 4096}}
 jobs: {{window_bytes: 256KiB}}
 switch: {{lcores: 2}}
 control: {{socket: "{socket}"}}
-ports: [{{name: shm0, type: shm}}]
-log: {{level: warning}}
+{ports}log: {{level: warning}}
 """
+SHM_PORT = "ports: [{name: shm0, type: shm}]\n"
+# For Ethernet ports. DPDK's telemetry counts mbufs.
+EAL = "eal: {{huge: no, memory: 192 MiB, telemetry: true, file_prefix: {prefix}}}\n"
+MTU = 4400  # slots of 4096 bytes, and headers
 STEADY_JOBS = 3
 MOST_SHORT_JOBS = 4
 SHORT_OPERATIONS = 200
-PAUSE_US = 500
+SHORT_PAUSE_US = 500
 EVENT_EVERY_S = (0.5, 2.0)
 LINE_EVERY_S = 30
 LONGEST_STOP_S = 1.0
 DEADLINE_S = 60
 SETTLE_S = 2.0
 # Growth of the fitted line over the second half that is no leak: jobs come and go between samples.
-LIMITS = {"anonymous_bytes": 8 << 20, "descriptors": 8, "threads": 2}
+LIMITS = {"anonymous_bytes": 8 << 20, "descriptors": 8, "threads": 2, "mbufs": 64}
 LEAST_FITTED_S = 300
 # Names of gRPC's own threads.
 POOLS = ("event_engine", "grpc", "default-exec", "resolver-exec", "timer_manager")
@@ -84,14 +91,16 @@ def leaks(samples):
         return []
     return [f"{key} grew by {growth(samples, key):.0f} in {len(samples)} samples; "
             f"{limit} may come of jobs that come and go"
-            for key, limit in LIMITS.items() if growth(samples, key) > limit]
+            for key, limit in LIMITS.items()
+            if key in samples[0] and growth(samples, key) > limit]
 
 
 def held(before, after):
     """Returns sentences about resources that the empty switch holds in addition to those before the
     jobs."""
     more = [f"{key}: {after[key]}, and {before[key]} before there were jobs"
-            for key in ("descriptors", "threads") if after[key] > before[key]]
+            for key in ("descriptors", "threads", "mbufs")
+            if key in after and after[key] > before[key]]
     return more + [f"{key}: {after[key]} although there is no job"
                    for key in ("slots_used", "slots_reserved", "memory_used_bytes") if after[key]]
 
@@ -115,32 +124,56 @@ def field(pid, name, file="status"):
     return int(match[1]) if match else 0
 
 
+def of_threads(pid, file):
+    """Returns this file of each of a process's threads. Threads end meanwhile, such as that with which
+    DPDK's telemetry has answered."""
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            yield (task / file).read_text()
+
+
 def family(pid):
     """Returns a process and its descendants, such as the switch's doorman."""
     found = [pid]
     for one in found:
-        for task in pathlib.Path(f"/proc/{one}/task").iterdir():
-            found += map(int, (task / "children").read_text().split())
+        for children in of_threads(one, "children"):
+            found += map(int, children.split())
     return found
 
 
 def threads(pid):
     """Returns the number of a process's threads, without the pools of gRPC, which grow and shrink as it likes."""
-    tasks = pathlib.Path(f"/proc/{pid}/task").iterdir()
-    return sum(not (task / "comm").read_text().startswith(POOLS) for task in tasks)
+    return sum(not name.startswith(POOLS) for name in of_threads(pid, "comm"))
+
+
+def mbufs_in_use(prefix):
+    """Returns the number of mbufs that are in no pool, of the switch with this file prefix. Pools are
+    read one after the other, so that the sum of a switch with traffic is not exact."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as telemetry:
+        telemetry.settimeout(DEADLINE_S)
+        telemetry.connect(f"/var/run/dpdk/{prefix}/dpdk_telemetry.v2")
+        telemetry.recv(1 << 14)  # DPDK's version
+        telemetry.sendall(b"/ina/mbufs")
+        pools = json.loads(telemetry.recv(1 << 14))["/ina/mbufs"]
+    if not pools:
+        raise BenchError("the switch's telemetry names no pool of mbufs")
+    return sum(pools.values())
 
 
 class Job:
-    """The workers of one job."""
+    """The workers of one job: on this host, or on the hosts of `bed`, one on each."""
 
-    def __init__(self, world, name, size, program, *arguments):
+    def __init__(self, world, name, size, program, *arguments, bed=None):
         self.name = name
+        self.bed = bed
         self.size = size
         self.count_file = world.folder / f"{name}.count"
         self.logs = [world.folder / f"{name}-{rank}.log" for rank in range(size)]
         environment = os.environ | {"INA_TIMEOUT_US": str(DEADLINE_S * 1_000_000)}
+        control = world.switch.socket
         self.workers = [processes.start_logged(
-            [world.build / program, f"shm:{world.switch.socket}", name, rank, size, *arguments,
+            [*(bed.hosts[rank].command() if bed else []), world.build / program,
+             bed.url("udp", rank, control) if bed else f"shm:{control}", name, rank, size, *arguments,
              *([self.count_file] if rank == 0 and "soak" in program else [])], self.logs[rank],
             env=environment) for rank in range(size)]
 
@@ -184,10 +217,14 @@ class Job:
 class World:
     """The switch, its jobs, and their events."""
 
-    def __init__(self, build, folder, chance):
+    def __init__(self, build, folder, chance, pause_us, bed):
+        """`bed`: hosts at the switch's Ethernet ports, or None."""
         self.build = build
         self.folder = folder
         self.chance = chance
+        self.pause_us = pause_us
+        self.bed = bed
+        self.prefix = f"ina-soak-{os.getpid()}"
         self.events = dict.fromkeys(EVENTS, 0)
         self.jobs_started = 0
         self.operations = 0
@@ -198,7 +235,11 @@ class World:
         self.switch = self.start_switch()
 
     def start_switch(self):
-        started = switch.Switch(self.build, self.folder, CONFIG)
+        if self.bed:
+            started = switch.Switch(self.build, self.folder, CONFIG, self.bed.switch.command(),
+                                    ports=self.bed.ports_yaml() + EAL.format(prefix=self.prefix))
+        else:
+            started = switch.Switch(self.build, self.folder, CONFIG, ports=SHM_PORT)
         started.wait_until_ready()
         return started
 
@@ -207,13 +248,15 @@ class World:
 
     # -- jobs
 
-    def start_job(self, program, *arguments):
+    def start_job(self, program, *arguments, bed=None):
         self.jobs_started += 1
-        return Job(self, f"job-{self.jobs_started}", self.chance.randint(2, 4), program, *arguments)
+        size = len(bed.hosts) if bed else self.chance.randint(2, 4)
+        return Job(self, f"job-{self.jobs_started}", size, program, *arguments, bed=bed)
 
-    def start_soaking(self, operations):
+    def start_soaking(self, operations, bed=None):
+        pause_us = SHORT_PAUSE_US if operations == SHORT_OPERATIONS else self.pause_us
         return self.start_job("tests/e2e/soak_worker", self.chance.randrange(1 << 32), operations,
-                              PAUSE_US)
+                              pause_us, bed=bed)
 
     def finish(self, job, lost=None):
         """Checks the end of a job, and removes the job."""
@@ -226,7 +269,7 @@ class World:
             job.end()
 
     def replace(self, job):
-        self.steady[self.steady.index(job)] = self.start_soaking(-1)
+        self.steady[self.steady.index(job)] = self.start_soaking(-1, job.bed)
 
     def await_progress(self, jobs):
         """Waits until each job has completed further operations, or failed, which its end will
@@ -331,7 +374,9 @@ class World:
                                    for one in whole),
                 "threads": sum(threads(one) for one in whole),
                 **{key: aggregator[key] for key in
-                   ("slots_used", "slots_reserved", "memory_used_bytes")}}
+                   ("slots_used", "slots_reserved", "memory_used_bytes")},
+                # Last, because DPDK has a thread and a descriptor for who asks.
+                **({"mbufs": mbufs_in_use(self.prefix)} if self.bed else {})}
 
     def empty_sample(self, is_enough):
         """Returns a sample after all jobs have left. Resources that are freed a little later may
@@ -348,6 +393,7 @@ class World:
     def warm_up(self):
         """Returns a sample of an empty switch that has had jobs of each kind."""
         for start in (lambda: self.start_soaking(SHORT_OPERATIONS),
+                      lambda: self.start_soaking(SHORT_OPERATIONS, self.bed),
                       lambda: self.start_job("tests/switchd/group_worker", 3, 20)):
             self.finish(start())
         until = time.monotonic() + SETTLE_S
@@ -362,6 +408,8 @@ class World:
     def run(self, duration_s, sample_every_s):
         """Runs the soak. Returns the samples."""
         self.steady = [self.start_soaking(-1) for _ in range(STEADY_JOBS)]
+        if self.bed:
+            self.steady.append(self.start_soaking(-1, self.bed))
         samples, turn = [], []
         next_sample = next_event = next_line = begin = self.seconds()
         while (now := self.seconds()) < begin + duration_s and len(self.failures) < MOST_FAILURES:
@@ -398,9 +446,13 @@ class World:
         self.switch.stop()
 
 
-def soak(build, duration_s, sample_every_s, seed):
-    with processes.temporary_folder("ina-soak-") as folder:
-        world = World(build, folder, random.Random(seed))
+def soak(build, duration_s, sample_every_s, seed, pause_us):
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(processes.temporary_folder("ina-soak-"))
+        bed = None
+        if os.geteuid() == 0:
+            bed = stack.enter_context(testbed.NetworkTestBed(2, mtu=MTU))
+        world = World(build, folder, random.Random(seed), pause_us, bed)
         try:
             before = world.warm_up()
             samples = world.run(duration_s, sample_every_s)
@@ -415,7 +467,7 @@ def soak(build, duration_s, sample_every_s, seed):
     return {"seconds": round(duration_s), "seed": seed, "events": world.events,
             "jobs": world.jobs_started, "operations": world.operations, "samples": samples,
             "empty_before": before, "empty_after": after, "fitted_samples": len(last),
-            "growth": {key: growth(last, key) for key in LIMITS},
+            "growth": {key: growth(last, key) for key in LIMITS if key in after},
             "failures": world.failures + held(before, after) + leaks(last)}
 
 
@@ -425,7 +477,10 @@ def print_result(found):
     rows = []
     for key, unit, name in (("anonymous_bytes", 1 << 20, "anonymous memory, MiB"),
                             ("resident_bytes", 1 << 20, "resident memory, MiB"),
-                            ("descriptors", 1, "descriptors"), ("threads", 1, "threads")):
+                            ("descriptors", 1, "descriptors"), ("threads", 1, "threads"),
+                            ("mbufs", 1, "mbufs in use")):
+        if key not in found["empty_after"]:
+            continue
         values = [sample[key] / unit for sample in found["samples"]]
         rows.append({"what": name, "before": found["empty_before"][key] / unit, "least": min(values),
                      "most": max(values), "after": found["empty_after"][key] / unit,
@@ -434,6 +489,8 @@ def print_result(found):
     print_table([("the switch", "what", "s"), ("empty, before", "before", ".1f"), ("least", "least", ".1f"),
                  ("most", "most", ".1f"), ("empty, after", "after", ".1f"),
                  ("growth in 2nd half", "growth", ".1f"), ("limit", "limit", ".1f")], rows)
+    if "mbufs" not in found["empty_after"]:
+        print("No mbufs were counted: only Ethernet ports have some, and need root.")
     for failure in found["failures"]:
         print(f"FAILED: {failure}")
 
@@ -453,14 +510,17 @@ def main():
                                   type=lambda text, unit_s=unit_s: positive(text) * unit_s)
     parser.add_argument("--sample-every", type=positive, default=5.0, help="seconds (5)")
     parser.add_argument("--seed", type=int, help="of what happens when")
+    parser.add_argument("--pause-us", type=int, default=500,
+                        help="microseconds between operations of a lasting job (500)")
     options = command_line.parse(parser)
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
-    meta = metadata.measured("soak", seed=seed, sample_every_s=options.sample_every)
-    found = soak(options.build.resolve(), options.seconds, options.sample_every, seed)
+    meta = metadata.measured("soak", seed=seed, sample_every_s=options.sample_every,
+                             pause_us=options.pause_us)
+    found = soak(options.build.resolve(), options.seconds, options.sample_every, seed, options.pause_us)
     results.write(options.json, {"meta": meta, **found})
     print_result(found)
     return 1 if found["failures"] else 0
 
 
 if __name__ == "__main__":
-    command_line.run(main, "soak")
+    command_line.run(main, "soak", *testbed.ERRORS)

@@ -1,5 +1,5 @@
-// Commands of DPDK's telemetry socket: /ina/info, /ina/job/list, /ina/job/stats,ID. They are asked
-// on DPDK's threads, which wait for the conductor.
+// Commands of DPDK's telemetry socket: /ina/info, /ina/job/list, /ina/job/stats,ID, /ina/mbufs.
+// They are asked on DPDK's threads, which wait for the conductor where it has the answer.
 #pragma once
 
 #include "control/admin/requests.h"

@@ -50,9 +50,10 @@ def check_absorbed(where, absorbed, expected, most_lost=0):
 class Switch:
     """A running ina-switchd. A `with` block begins when the switch answers, and ends the switch."""
 
-    def __init__(self, build, folder, config, **values):
-        """`config`: a template of the configuration with {socket}; `values`: values for the
-        template's other names."""
+    def __init__(self, build, folder, config, prefix=(), **values):
+        """`config`: a template of the configuration with {socket}; `prefix`: words before the
+        command, which become the switch, such as those that start it in a network namespace;
+        `values`: values for the template's other names."""
         processes.exit_on_sigterm()
         self.build = build
         self.folder = folder
@@ -60,8 +61,8 @@ class Switch:
         path = folder / "switch.yaml"
         path.write_text(config.format(socket=self.socket, **values), encoding="utf-8")
         self.log = folder / "switch.log"
-        self.process = processes.start_logged([build / "switchd/ina-switchd", "--config", path],
-                                              self.log)
+        self.process = processes.start_logged(
+            [*prefix, build / "switchd/ina-switchd", "--config", path], self.log)
 
     def wait_until_ready(self):
         """Raises Unavailable if the switch ends at once, as it does if a port cannot be made."""

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -19,8 +20,13 @@ from waiting import DEADLINE_S, wait_until  # noqa: E402
 CONFIG = """\
 aggregator: {{slots: 512, slot_bytes: 1024, policy: esa}}
 eal: {{huge: no, telemetry: true, file_prefix: {prefix}}}
+ports:
+- {{name: shm0, type: shm}}
+- {{name: again, type: ethdev, ip: 10.77.0.254, device: "net_pcap0,rx_pcap={pcap},infinite_rx=1"}}
 log: {{level: warning}}
 """
+# The driver keeps buffers with these frames, and gives copies of them for ever.
+FRAMES = 5
 
 
 def ask(prefix, *questions):
@@ -37,6 +43,8 @@ def ask(prefix, *questions):
 def check(prefix, socket, load_worker, started):
     # DPDK's socket is open before the conductor answers: until then the figures are null.
     wait_until("an answer", lambda: (now := ask(prefix, "/ina/info")) and now[0]["/ina/info"])
+    used = ask(prefix, "/ina/mbufs")[0]["/ina/mbufs"]
+    assert set(used) == {"ina_rx0", "ina_tx0"} and used["ina_rx0"] >= FRAMES and used["ina_tx0"] == 0, used
     info, jobs = ask(prefix, "/ina/info", "/ina/job/list")
     assert info["/ina/info"]["aggregator"]["slots"] == 512, info
     assert info["/ina/info"]["jobs"] == 0 and jobs["/ina/job/list"] == [], (info, jobs)
@@ -64,7 +72,11 @@ def main(program, load_worker):
     prefix = f"ina-telemetry-{os.getpid()}"
     with tempfile.TemporaryDirectory(prefix="ina-telemetry-") as name:
         config = pathlib.Path(name) / "switchd.yaml"
-        config.write_text(CONFIG.format(prefix=prefix))
+        pcap = pathlib.Path(name) / "frames.pcap"
+        frame = bytes.fromhex("027700000001 027700000002 88b5") + bytes(46)
+        pcap.write_bytes(struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
+                         + FRAMES * (struct.pack("<IIII", 0, 0, len(frame), len(frame)) + frame))
+        config.write_text(CONFIG.format(prefix=prefix, pcap=pcap))
         socket = f"{name}/switch.sock"
         started = [subprocess.Popen([program, "--config", config, "--socket", socket])]
         try:
