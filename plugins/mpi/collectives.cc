@@ -36,7 +36,7 @@ Collective::Collective(MPI_Comm comm) : comm_(comm) {
 }
 
 int Barrier::begin(ina_context* context, ina_request** request) {
-  return ina_allreduce_async(context, nullptr, nullptr, 0, INA_FLOAT32, INA_SUM, request);
+  return ina_barrier_async(context, request);
 }
 
 // ---- reductions

@@ -316,11 +316,8 @@ WorkPtr ProcessGroupIna::_reduce_scatter_base(at::Tensor& output, at::Tensor& in
 }
 
 WorkPtr ProcessGroupIna::barrier(const c10d::BarrierOptions& options) {
-  // A sum of nothing: it completes when all ranks have called it, and no thread need wait.
   Call call{OpType::BARRIER, "barrier", "ina:barrier", {}, {}, {}, {}, options.timeout};
-  return launch(std::move(call), [](ina_context* context, ina_request** request) {
-    return ina_allreduce_async(context, nullptr, nullptr, 0, INA_FLOAT32, INA_SUM, request);
-  });
+  return launch(std::move(call), &ina_barrier_async);
 }
 
 // ---- what moves as it is

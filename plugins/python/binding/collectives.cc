@@ -59,7 +59,8 @@ Shares shares(size_t ranks, size_t even, const Numbers& counts, const Numbers& d
 
 Started allreduce(const Context& context, const py::object& send, const py::object& recv, int op,
                   GivenType given) {
-  Array from("send", send, Use::kRead), to("recv", recv, Use::kWrite);
+  Array from("send", send, Use::kRead, context.results());
+  Array to("recv", recv, Use::kWrite, context.results());
   require_alike(from, to);
   require("recv", count_of(to), count_of(from));
   const ina_dtype dtype = summed(from, given);
@@ -101,19 +102,29 @@ Started reduce_scatter(const Context& context, const py::object& send, const py:
   return context.start(begin, both(std::move(from), std::move(to)));
 }
 
-Started broadcast(const Context& context, const py::object& buffer, int root) {
-  Array array("buffer", buffer, rank_of(context) == root ? Use::kRead : Use::kWrite);
+Started broadcast(const Context& context, const py::object& send, const py::object& recv,
+                  int root) {
+  const bool is_root = rank_of(context) == root, in_place = recv.is_none();
+  Array from("buffer", is_root ? send : py::none(), Use::kRead, context.results());
+  Array to(in_place ? "buffer" : "recv", in_place && !is_root ? send : recv, Use::kWrite,
+           context.results());
+  if (from.exists() && to.exists()) {
+    require_alike(from, to);
+    require("recv", count_of(to), count_of(from));
+  }
+  const Array& array = to.exists() ? to : from;
   const auto [dtype, units] = moved(array);
-  const auto begin = [&, type = dtype, data = array.data(), count = count_of(array) * units](
-                         ina_context* c, ina_request** request) {
-    return ina_broadcast_async(c, data, data, count, type, root, request);
+  const auto begin = [&, type = dtype, in = from.data(), out = array.data(),
+                      count = count_of(array) * units](ina_context* c, ina_request** request) {
+    return ina_broadcast_async(c, in, out, count, type, root, request);
   };
-  return context.start(begin, both(std::move(array), Array()));
+  return context.start(begin, both(std::move(from), std::move(to)));
 }
 
 Started all_gather(const Context& context, const py::object& send, const py::object& recv,
                    const Numbers& counts, const Numbers& displacements) {
-  Array from("send", send, Use::kRead), to("recv", recv, Use::kWrite);
+  Array from("send", send, Use::kRead, context.results());
+  Array to("recv", recv, Use::kWrite, context.results());
   require_alike(from, to);
   const auto elements = moved(to);
   const Shares of =
@@ -211,12 +222,7 @@ Started send_receive(const Context& context, const py::object& send, int destina
 }
 
 Started barrier(const Context& context) {
-  // A sum of nothing: it completes when all ranks have called it, and no thread need wait.
-  return context.start(
-      [](ina_context* c, ina_request** request) {
-        return ina_allreduce_async(c, nullptr, nullptr, 0, INA_FLOAT32, INA_SUM, request);
-      },
-      {});
+  return context.start(&ina_barrier_async, {});
 }
 
 Started redistribute(const Context& context, const Plan& plan, const py::object& buffer) {

@@ -23,7 +23,8 @@ Started reduce(const Context& context, const py::object& send, const py::object&
                int op, GivenType dtype);
 Started reduce_scatter(const Context& context, const py::object& send, const py::object& recv,
                        const Numbers& counts, int op, GivenType dtype);
-Started broadcast(const Context& context, const py::object& buffer, int root);
+/// Without `recv` the data moves from `send` to `send`.
+Started broadcast(const Context& context, const py::object& send, const py::object& recv, int root);
 Started all_gather(const Context& context, const py::object& send, const py::object& recv,
                    const Numbers& counts, const Numbers& displacements);
 Started gather(const Context& context, const py::object& send, const py::object& recv, int root,

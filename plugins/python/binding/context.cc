@@ -65,12 +65,20 @@ class Leftovers {
   std::vector<std::vector<Array>> arrays_;
 };
 
+/// Shows results that were written where Python does not see them. The status of the operation.
+int deliver(const std::vector<Array>& arrays, int status, std::string& text) {
+  if (status != INA_OK || std::ranges::all_of(arrays, &Array::deliver)) return status;
+  text = "no memory for a result buffer that the switch, which has started again, has left";
+  return INA_ERR_NO_MEMORY;
+}
+
 /// The library's thread: an operation has ended.
 void ended(void* user, int status) {
   const std::unique_ptr<std::shared_ptr<Outcome>> owner(
       static_cast<std::shared_ptr<Outcome>*>(user));
   Outcome& outcome = **owner;
   std::string text = outcome.joined.text_of(status);
+  status = deliver(outcome.arrays, status, text);
   {
     const std::lock_guard lock(outcome.mutex);
     outcome.status = status;
@@ -89,6 +97,7 @@ void ended(void* user, int status) {
 Joined::~Joined() {
   closing_ = true;
   if (context_) {
+    const auto kept = results_->keep_all();
     const py::gil_scoped_release no_gil;
     ina_finalize(context_, 0);
   }
@@ -115,11 +124,13 @@ int Joined::call_all(const std::vector<Joined*>& all,
 }
 
 void Joined::close(double timeout_s) {
+  std::vector<std::shared_ptr<Result>> kept;  // whose ends need the GIL and the lock
   const py::gil_scoped_release no_gil;
   const std::lock_guard lock(mutex_);
   ina_context* context = std::exchange(context_, nullptr);
   if (!context) return;
   closing_ = true;
+  kept = results_->keep_all();
   if (const int status = ina_finalize(context, timeout_s > 0 ? count_us(timeout_s) : 0); status < 0)
     throw Exception(status, ina_last_error(nullptr));
 }
@@ -128,6 +139,11 @@ bool Joined::closed() const {
   const py::gil_scoped_release no_gil;
   const std::shared_lock lock(mutex_);
   return context_ == nullptr;
+}
+
+int Joined::free_memory(void* memory) {
+  const std::shared_lock lock(mutex_);
+  return context_ ? ina_free(context_, memory) : INA_OK;
 }
 
 int Joined::completion_fd() {
@@ -229,7 +245,9 @@ std::optional<Context> Context::split(int colour, int key) const {
   ina_context* group = nullptr;
   joined_->call([&](ina_context* context) { return ina_split(context, colour, key, &group); });
   if (!group) return std::nullopt;
-  return Context(std::make_shared<Joined>(group, joined_->timeout_s()));
+  auto joined = std::make_shared<Joined>(group, joined_->timeout_s());
+  joined_->results()->add_group(joined->results());
+  return Context(std::move(joined));
 }
 
 std::unique_ptr<Request> Context::start(const Begin& begin, std::vector<Array> arrays) const {

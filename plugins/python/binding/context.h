@@ -15,6 +15,7 @@
 #include <ina/ina.h>
 
 #include "plugins/python/binding/array.h"
+#include "plugins/python/binding/results.h"
 
 namespace ina::python {
 
@@ -36,6 +37,9 @@ class Joined {
   /// ina_finalize; again: nothing.
   void close(double timeout_s);
   bool closed() const;
+  /// ina_free; INA_OK also if it is closed. Without the GIL.
+  int free_memory(void* memory);
+  const std::shared_ptr<Results>& results() const { return results_; }
   /// Of operations, if the caller says none.
   double timeout_s() const { return timeout_s_; }
 
@@ -53,6 +57,7 @@ class Joined {
   mutable std::shared_mutex mutex_;
   ina_context* context_;
   const double timeout_s_;
+  const std::shared_ptr<Results> results_ = std::make_shared<Results>();
 };
 
 /// How an operation ends, of which the library tells on its own thread, without the GIL.
@@ -115,6 +120,8 @@ class Context {
   Joined& joined() const { return *joined_; }
   /// For objects made from the context.
   const std::shared_ptr<Joined>& shared() const { return joined_; }
+  /// Where an operation's array may lie in a result buffer.
+  const Results* results() const { return joined_->results().get(); }
 
  private:
   std::shared_ptr<Joined> joined_;

@@ -8,6 +8,7 @@
 
 #include "plugins/python/binding/collectives.h"
 #include "plugins/python/binding/hierarchy.h"
+#include "plugins/python/binding/memory.h"
 #include "plugins/python/binding/stats.h"
 
 namespace ina::python {
@@ -84,6 +85,8 @@ void define_context(py::module_& module) {
       .def("send_receive", &send_receive)
       .def("barrier", &barrier)
       .def("redistribute", &redistribute)
+      .def("alloc", &alloc)
+      .def("alloc_result", &alloc_result)
       .def("measure_costs", &measure_costs);
 }
 
@@ -97,12 +100,24 @@ void define_hierarchy(py::module_& module) {
       .def("calibrate", &Hierarchy::calibrate);
 }
 
+void define_memory(py::module_& module) {
+  py::class_<Memory>(module, "Memory", py::buffer_protocol()).def_buffer([](const Memory& memory) {
+    return py::buffer_info(static_cast<uint8_t*>(memory.data),
+                           static_cast<py::ssize_t>(memory.bytes), memory.read_only);
+  });
+  py::class_<Registration>(module, "Registration")
+      .def(py::init<const Context&, const py::object&, int>())
+      .def("close", &Registration::close)
+      .def("closed", &Registration::closed);
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_ina, module) {
   py::register_exception_translator(&translate);
   define_context(module);
   define_hierarchy(module);
+  define_memory(module);
   py::class_<Request>(module, "Request")
       .def("test", &Request::test)
       .def("wait", &Request::wait)

@@ -6,11 +6,11 @@
 `import ina.torch` makes the backend "ina" of torch.distributed (docs/pytorch.md).
 """
 
-from ina._context import Context, Handle, Plan
+from ina._context import Context, Handle, Plan, Registration
 from ina._errors import Error, Mismatch, PeerLost, Status, Timeout
 from ina._hierarchy import HierarchicalCall, Hierarchy
 from ina._ina import version
-from ina._types import NOBODY, DType, Op
+from ina._types import NOBODY, RESULT_ALIGNMENT, DType, Op
 
-__all__ = ["NOBODY", "Context", "DType", "Error", "Handle", "HierarchicalCall", "Hierarchy", "Mismatch", "Op", "PeerLost",
-           "Plan", "Status", "Timeout", "version"]
+__all__ = ["NOBODY", "RESULT_ALIGNMENT", "Context", "DType", "Error", "Handle", "HierarchicalCall", "Hierarchy", "Mismatch",
+           "Op", "PeerLost", "Plan", "Registration", "Status", "Timeout", "version"]

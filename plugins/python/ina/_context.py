@@ -1,12 +1,14 @@
-"""Context, Handle, Plan: the library's calls on objects with Python's buffer protocol."""
+"""Context, Handle, Plan, Registration: the library's calls on objects with Python's buffer protocol."""
 
 import asyncio
+import math
 import os
 import threading
+from collections.abc import Iterable
 
 from ina import _ina
 from ina._errors import Error
-from ina._types import NOBODY, DType, Op
+from ina._types import RESULT_ALIGNMENT, DType, Op
 
 
 def _plain(array):
@@ -27,6 +29,18 @@ def _like(array, shape=None):
     import numpy
     array = array if isinstance(array, numpy.ndarray) else numpy.asarray(array)
     return numpy.empty(array.shape if shape is None else shape, array.dtype)
+
+
+def _array_in(alloc, shape, dtype):
+    """Returns an array in memory of `alloc`, a function of the number of bytes."""
+    import numpy
+    dtype = numpy.dtype(dtype)
+    if dtype.hasobject:
+        raise ValueError(f"{dtype} holds references to objects, not values")
+    shape = tuple(shape) if isinstance(shape, Iterable) else (shape,)
+    if min(shape, default=0) < 0:
+        raise ValueError(f"the shape {shape} has a negative number")
+    return numpy.ndarray(shape, dtype, buffer=alloc(max(1, math.prod(shape) * dtype.itemsize)))
 
 
 def _elements(array):
@@ -118,6 +132,35 @@ class _Completions:
         with self._lock:
             if idle_loop and all(f.get_loop() is not idle_loop for _, f in self._waiting):
                 idle_loop.remove_reader(self._raw.completion_fd())
+
+
+class Registration:
+    """An array that the switch reads in place (Context.register), which is kept as long as it is
+    registered. A `with` block ends the registration."""
+
+    def __init__(self, context, array, memfd):
+        self._raw = _ina.Registration(context._raw, _bits(array), memfd)
+        self.array = array
+
+    def close(self):
+        """Ends the registration, before the memory is unmapped. Raises Error (Status.INVALID) while
+        an operation uses the array, which stays registered then."""
+        self._raw.close()
+
+    @property
+    def closed(self):
+        """True after close(), and after that of the context."""
+        return self._raw.closed()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        try:
+            self.close()
+        except Error:
+            if error is None:
+                raise
 
 
 _COSTS = ("alpha_us", "message_us", "gbps", "copy_gbps")
@@ -256,12 +299,15 @@ class Context:
 
     # ---- moves
 
-    def broadcast_async(self, buffer, root=0):
-        return self._started(self._raw.broadcast(_bits(buffer), root), buffer)
+    def broadcast_async(self, buffer, root=0, *, recv=None):
+        buffer = buffer if recv is None or self.rank == root else None
+        return self._started(self._raw.broadcast(_bits(buffer), _bits(recv), root),
+                             buffer if recv is None else recv)
 
-    def broadcast(self, buffer, root=0, *, timeout=None):
-        """Copies `buffer` of rank `root` to all ranks."""
-        return self._finished(self.broadcast_async(buffer, root), timeout)
+    def broadcast(self, buffer, root=0, *, recv=None, timeout=None):
+        """Copies `buffer` of rank `root` to all ranks: to their `buffer`, or to `recv` on all ranks,
+        such as a result buffer. With `recv`, `buffer` is used at `root` only."""
+        return self._finished(self.broadcast_async(buffer, root, recv=recv), timeout)
 
     def all_gather_async(self, send, recv=None, counts=None, displacements=None):
         if recv is None:
@@ -343,6 +389,43 @@ class Context:
         rank's tile, before and after."""
         return self._finished(self.redistribute_async(plan, buffer), timeout)
 
+    # ---- memory
+
+    def alloc(self, shape, dtype):
+        """Returns a NumPy array of zeros, in memory that the switch reads without a copy in between
+        (shm port; elsewhere it is ordinary memory). It can be used as any other array.
+
+        `shape` in elements, `dtype`: a type of NumPy's. The memory is given back with the last
+        array that shows it, and stays after close(). A forked child shares it with its parent.
+        Raises Error: Status.NO_MEMORY where the system or the switch has no more of it (a context
+        registers 63 memories at most).
+        """
+        return _array_in(self._raw.alloc, shape, dtype)
+
+    def alloc_result(self, shape, dtype):
+        """Returns a NumPy array that the switch writes once for all ranks on its host: give it as
+        `recv` of allreduce, all_gather or broadcast, and the result is not copied. It is READ-ONLY
+        in Python. All ranks call it with the same number of bytes, in the same order, and give the
+        same part of it as `recv`, at a multiple of 256 bytes (RESULT_ALIGNMENT).
+
+        `shape` in elements, `dtype`: a type of NumPy's. A job has up to 32 result buffers; one is
+        given back when all ranks have dropped the last array that shows it. After close() the
+        array keeps its contents. Where a rank is on another host, or the switch's slots are no
+        multiple of 1024 bytes, it is ordinary memory, and results are copied to it. Raises Error,
+        and ValueError where another collective is to write to it.
+        """
+        return _array_in(self._raw.alloc_result, shape, dtype)
+
+    def register(self, array, memfd):
+        """Has the switch read `array` without a copy in between, as that of alloc(), until the
+        Registration that it returns is closed. `array` is the whole of a memory file, which
+        `memfd` is a descriptor of (os.memfd_create with MFD_ALLOW_SEALING), and mapped by it. The
+        file is sealed: from then on it cannot be resized, written to, or mapped for writing;
+        existing mappings stay writable. The descriptor may be closed. Raises Error: Status.INVALID where the file is no memory file,
+        is not of the array's size, or is registered already; Status.NO_MEMORY as alloc().
+        """
+        return Registration(self, array, memfd)
+
     # ---- reports
 
     @property
@@ -363,4 +446,4 @@ class Context:
         self._raw.reset_hints()
 
 
-__all__ = ["Context", "Handle", "Plan"]
+__all__ = ["RESULT_ALIGNMENT", "Context", "Handle", "Plan", "Registration"]

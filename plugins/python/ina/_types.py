@@ -3,6 +3,7 @@
 import enum
 
 NOBODY = -1
+RESULT_ALIGNMENT = 256  # bytes
 
 
 class Op(enum.IntEnum):

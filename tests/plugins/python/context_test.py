@@ -6,50 +6,24 @@
 import array
 import asyncio
 import gc
-import multiprocessing
 import os
 import pathlib
 import pickle
 import signal
-import sys
-import tempfile
 import threading
 import time
-import traceback
 import unittest
 
-BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
-sys.path[:0] = [str(BUILD / "plugins/python"), str(pathlib.Path(__file__).resolve().parent.parent)]
+from ranks import DEADLINE_S, TIMEOUT_S, RanksTest, ends_the_job, event, expect, raised, values
 
-import numpy  # noqa: E402
-import ina  # noqa: E402
-import plugin_switch  # noqa: E402
+import numpy
+import ina
 
-DEADLINE_S = 60
-TIMEOUT_S = 20
-_fork = multiprocessing.get_context("fork")
 # Set by a rank when it has given up waiting for others: they may go on.
-_given_up = _fork.Event()
+_given_up = event()
 
 TYPES = [numpy.int8, numpy.uint8, numpy.int32, numpy.int64, numpy.float16, numpy.float32,
          numpy.float64]
-
-
-def values(rank, count, dtype=numpy.float32):
-    return ((numpy.arange(count) * 3 + rank) % 5).astype(dtype)
-
-
-def expect(found, wanted, what=""):
-    numpy.testing.assert_array_equal(found, wanted, what)
-    assert found.dtype == wanted.dtype, (what, found.dtype, wanted.dtype)
-
-
-def raised(call, *arguments, **options):
-    try:
-        call(*arguments, **options)
-    except Exception as error:  # noqa: BLE001
-        return error
-    return None
 
 
 # ---- functions for ranks
@@ -314,11 +288,13 @@ def wrong_arguments(job):
     job.barrier()  # none of these errors has ended the job
 
 
+@ends_the_job
 def disagree(job):
     error = raised(job.allreduce, numpy.ones(4 + job.rank))
     return type(error).__name__, error.status, error.text, pickle.loads(pickle.dumps(error)).text
 
 
+@ends_the_job
 def lose_rank(job):
     def calls():
         job.barrier()  # the other ranks may learn of the end before they have its result
@@ -329,6 +305,7 @@ def lose_rank(job):
     return type(blocking).__name__, blocking.text
 
 
+@ends_the_job
 def lose_rank_awaiting(job):
     async def calls():
         await job.barrier_async()
@@ -339,6 +316,7 @@ def lose_rank_awaiting(job):
     return type(error).__name__, error.text
 
 
+@ends_the_job
 def time_out(job):
     if job.rank == 1:
         assert _given_up.wait(DEADLINE_S)
@@ -351,6 +329,7 @@ def time_out(job):
     return type(ended).__name__, ended.status, ended.text
 
 
+@ends_the_job
 def time_out_awaiting(job):
     if job.rank == 1:
         assert _given_up.wait(DEADLINE_S)
@@ -363,6 +342,7 @@ def time_out_awaiting(job):
     return type(ended).__name__, ended.status, ended.text
 
 
+@ends_the_job
 def interrupt(job):
     if job.rank == 1:
         assert _given_up.wait(DEADLINE_S)
@@ -390,6 +370,7 @@ def leave_at_the_end(job):
 GIVEN_UP = (ina.Status.ABORTED, ina.Status.PEER_LOST)
 
 
+@ends_the_job
 def close_early(job):
     handle = job.allreduce_async(numpy.ones(5)) if job.rank == 0 else None
     left = raised(job.close, 0.5)
@@ -400,59 +381,9 @@ def close_early(job):
     return raised(handle.wait).status if handle else None
 
 
-# After these functions leaving reports how the job has ended.
-ENDING_THE_JOB = {disagree, lose_rank, lose_rank_awaiting, time_out, time_out_awaiting, interrupt, close_early}
-
-
-def _run_rank(pipe, url, name, rank, size, function, arguments, timeout):
-    try:
-        job = ina.Context(url, name, rank, size, timeout=timeout)
-        result = function(job, *arguments)
-        left = raised(job.close)
-        if left and function not in ENDING_THE_JOB:
-            raise left
-    except BaseException as error:  # noqa: BLE001
-        result = error
-        result.trace = traceback.format_exc()
-    pipe.send(getattr(result, "trace", result) if isinstance(result, BaseException) else ("", result))
-    pipe.close()
-    os._exit(0)
-
-
-class ContextTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        holder = tempfile.TemporaryDirectory(prefix="ina-python-")
-        cls.addClassCleanup(holder.cleanup)
-        cls.switch = plugin_switch.start(BUILD, pathlib.Path(holder.name))
-        cls.addClassCleanup(cls.switch.stop)
-
-    def run_ranks(self, size, function, *arguments, timeout=TIMEOUT_S):
-        """Returns results by rank; None for a killed rank."""
+class ContextTest(RanksTest):
+    def setUp(self):
         _given_up.clear()
-        started = []
-        for rank in range(size):
-            ours, theirs = _fork.Pipe(duplex=False)
-            process = _fork.Process(target=_run_rank, args=(theirs, self.switch.url, self.id(), rank,
-                                                            size, function, arguments, timeout))
-            process.start()
-            theirs.close()
-            started.append((process, ours))
-        results = []
-        try:
-            for rank, (_, pipe) in enumerate(started):
-                self.assertTrue(pipe.poll(DEADLINE_S), f"rank {rank} did not end")
-                try:
-                    results.append(pipe.recv())
-                except EOFError:
-                    results.append(("", None))
-        finally:
-            for process, _ in started:
-                process.kill()
-                process.join()
-        for rank, result in enumerate(results):
-            self.assertIsInstance(result, tuple, f"rank {rank}: {result}")
-        return [result for _, result in results]
 
     def test_sums(self):
         self.run_ranks(3, sums)

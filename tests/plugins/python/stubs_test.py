@@ -20,7 +20,7 @@ OF_ANNOTATIONS = {"T", "Array", "Counts"}
 # The calls that syntax makes; other names with two underscores are Python's own.
 SPECIAL = {"__init__", "__enter__", "__exit__", "__await__"}
 # Users make no objects of these classes by their constructors.
-MADE_BY_CALLS = {"Handle", "HierarchicalCall"}
+MADE_BY_CALLS = {"Handle", "HierarchicalCall", "Registration"}
 
 
 def names_of(node):
