@@ -5,7 +5,7 @@
 
 The documents are docs/{evaluation,mpi,performance,pytorch,redistribution,reliability,security,
 themis}.md. A table is the text between a line `<!-- table: NAME -->` and the next empty line. The
-files are docs/figures/{collectives,jct,mpi,mpi-suites,peers_collectives,pipeline,redistribute,
+files are docs/figures/{collectives,faults,jct,mpi,mpi-suites,peers_collectives,pipeline,redistribute,
 siege,straggler-links,straggler-sim,straggler,themis,themis-live,themis_sim,torch,wire}.json.
 --check writes nothing and fails where a table differs from its file.
 """
@@ -447,9 +447,18 @@ def evaluation():
     }
 
 
+def without_rules(found, document):
+    """What a missing rule does is said in the document alone."""
+    effects = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", document, re.MULTILINE))
+    return table(["Without", "Effect", "First seed that fails", "of the swarm"],
+                 [[f"`{row['rule']}`", effects[row["rule"]], row["seed"], row["swarm_seed"]] for row in found["rules"]])
+
+
 def reliability():
+    document = (ROOT / "docs/reliability.md").read_text("utf-8")
     links = load("straggler-links")
-    return {"help, live": live_help(load("straggler")["points"]),
+    return {"faults": without_rules(load("faults")["mutants"], document),
+            "help, live": live_help(load("straggler")["points"]),
             "help, links": live_links(links["patterns"]),
             "help, links, second job": live_second_job(links["second_job"])}
 
