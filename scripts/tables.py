@@ -5,7 +5,7 @@
 
 The documents are docs/{evaluation,mpi,performance,pytorch,redistribution,reliability,security,
 themis}.md. A table is the text between a line `<!-- table: NAME -->` and the next empty line. The
-files are docs/figures/{collectives,faults,jct,mpi,mpi-suites,peers_collectives,pipeline,redistribute,
+files are docs/figures/{collectives,faults,jct,mpi,mpi-suites,peers,pipeline,redistribute,
 siege,straggler-links,straggler-sim,straggler,themis,themis-live,themis_sim,torch,wire}.json.
 --check writes nothing and fails where a table differs from its file.
 """
@@ -506,23 +506,44 @@ def collectives(rows):
 
 
 def peers(rows):
-    """Returns a row for each collective and number of ranks, with plain and registered buffers in
-    one cell."""
+    """Returns a row for each collective but all-reduce and number of ranks, with plain and registered
+    buffers in one cell."""
+    rows = [row for row in rows if row["collective"] != "allreduce"]
+
     def cell(row):
         kinds = [row, *(other for other in rows if other["buffers"] == "registered" and all(
             other[key] == row[key] for key in ("collective", "ranks", "bytes")))]
         return "; ".join(" / ".join(f"{kind[key]:.2f}" for kind in kinds)
-                         for key in ("ratio_vs_best_network_peer", "ratio_vs_openmpi_shm", "ratio_vs_openmpi_default")
-                         if key in row)
+                         for key in ("ratio_vs_best_network_peer", "ratio_vs_openmpi_shm"))
     plain = [row for row in rows if row["buffers"] == "plain"]
     sizes, lines = spread_by_size(plain, ("collective", "ranks"), cell)
     return table(["Collective", "Ranks", *sizes], lines)
 
 
+def figure(value, form):
+    return "" if value is None else format(value, form)
+
+
+def microseconds(value):
+    return figure(value, ".1f" if value is not None and value < 100 else ",.0f")
+
+
+def peers_allreduce(rows):
+    return table(["Ranks", "Bytes", "Buffers", "Ours us", "OpenMPI shm", "as it comes", "TCP", "MPICH", "Gloo",
+                  "x best network peer", "x OpenMPI shm", "x as it comes"],
+                 [[row["ranks"], size_name(row["bytes"]), row["buffers"], microseconds(row["ours_us"]),
+                   *(microseconds(row["peers"][f"{peer}_us"])
+                     for peer in ("openmpi_shm", "openmpi_default", "openmpi_tcp", "mpich", "gloo")),
+                   *(figure(row[f"ratio_vs_{peer}"], ".2f")
+                     for peer in ("best_network_peer", "openmpi_shm", "openmpi_default"))]
+                  for row in rows if row["collective"] == "allreduce"])
+
+
 def performance():
     return {"pipeline": pipeline(load("pipeline")["rows"]), "wire": wire(load("wire")["rows"]),
             "collectives": collectives(load("collectives")["rows"]),
-            "peers": peers(load("peers_collectives")["rows"])}
+            "peers, allreduce": peers_allreduce(load("peers")["rows"]),
+            "peers": peers(load("peers")["rows"])}
 
 
 # Third-party software
