@@ -30,7 +30,7 @@ namespace {
 constexpr uint32_t kLanes = 16;
 constexpr size_t kWorld = 3;
 constexpr uint32_t kMostRounds = 100;
-constexpr uint64_t kEnoughLines = 60;  ///< of each lane
+constexpr uint64_t kEnoughLines = 20;  ///< of each lane
 constexpr uint32_t kMostThreads = 64;
 
 /// One thread's place to stand.
