@@ -5,7 +5,7 @@
 
 The documents are docs/{evaluation,mpi,performance,pytorch,redistribution,reliability,security,
 themis}.md. A table is the text between a line `<!-- table: NAME -->` and the next empty line. The
-files are docs/figures/{collectives,faults,jct,mpi,mpi-suites,peers,pipeline,redistribute,
+files are docs/figures/{collectives,faults,jct,mpi,mpi-suites,peers,peers_collectives,pipeline,redistribute,
 siege,straggler-links,straggler-sim,straggler,themis,themis-live,themis_sim,torch,wire}.json.
 --check writes nothing and fails where a table differs from its file.
 """
@@ -543,7 +543,7 @@ def performance():
     return {"pipeline": pipeline(load("pipeline")["rows"]), "wire": wire(load("wire")["rows"]),
             "collectives": collectives(load("collectives")["rows"]),
             "peers, allreduce": peers_allreduce(load("peers")["rows"]),
-            "peers": peers(load("peers")["rows"])}
+            "peers": peers(load("peers_collectives")["rows"])}
 
 
 # Third-party software
