@@ -2,11 +2,13 @@
 """Tests the statistics of the comparison over the wire. A peer's worse path in place of its better
 path, or a ratio of another path, would go unnoticed otherwise."""
 
+import inspect
 import pathlib
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scripts"))
+import bench_wire  # noqa: E402
 import bench_wire_report as report  # noqa: E402
 
 WHAT = {"transport": "udp", "ranks": 4, "bytes": 1000, "mtu": 1500, "offloads": False}
@@ -21,6 +23,13 @@ def rounds_of(**series):
 
 def row_of(paths=("switch", "kernel"), **series):
     return report.make_row(WHAT, "udp", "forward_udp", list(paths), rounds_of(**series), {})
+
+
+class TeamTest(unittest.TestCase):
+    def test_a_team_that_only_forwards_is_called_as_any_other(self):
+        for name in ("check", "run"):
+            self.assertEqual(inspect.signature(getattr(bench_wire.Forwarding, name)),
+                             inspect.signature(getattr(bench_wire.Team, name)))
 
 
 class RowTest(unittest.TestCase):
