@@ -36,6 +36,7 @@ STYLES = {
     "INA, plain buffers": (INA, SOLID, "o", False),
     "INA, registered buffers": (INA, BROKEN, "o", True),
     "OpenMPI, shared memory": (OPENMPI, SOLID, "D", False),
+    "OpenMPI as it comes": (OPENMPI, DOTTED, "d", False),
     "OpenMPI, TCP": (OPENMPI, BROKEN, "D", True),
     "Gloo, TCP": (GLOO, SOLID, "v", False),
     "MPICH, shared memory": (MPICH, SOLID, "P", False),
