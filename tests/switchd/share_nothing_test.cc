@@ -159,7 +159,12 @@ class ShareNothing : public testing::Test {
 
   /// Each lane has some turns, alone, and then the workers go on.
   void take_turns(WrittenLines& lines, uint32_t first) {
+    // All lanes have done what there was, so that each finds something new, and not only the one
+    // that is held first.
+    for (const Process& worker : workers_) stop(worker);
+    for (const pid_t lane : lanes_) wait_for_work(clock_of_thread(lane), 100'000);
     for (const pid_t lane : lanes_) hold(stand_of(lane));
+    for (const Process& worker : workers_) worker.kill(SIGCONT);
     for (const Process& worker : workers_) wait_for_work(clock_of(worker), 2'000'000);
     for (const Process& worker : workers_) stop(worker);
     for (Stand& stand : all())
