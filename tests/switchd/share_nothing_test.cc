@@ -203,16 +203,16 @@ class ShareNothing : public testing::Test {
 TEST_F(ShareNothing, NoTwoLanesWriteTheSameCacheLine) {
   ASSERT_NO_FATAL_FAILURE(start("yield"));
   WrittenLines lines(std::as_bytes(std::span(&stands, 1)));
-  const auto written_by_each = [&] {
+  const auto fewest_written = [&] {
     uint64_t fewest = UINT64_MAX;
     for (uint32_t lane = 0; lane < kLanes; ++lane)
       fewest = std::min(fewest, lines.written_by(lane));
     return fewest;
   };
-  for (uint32_t round = 0; round < kMostRounds && written_by_each() < kEnoughLines; ++round)
+  for (uint32_t round = 0; round < kMostRounds && fewest_written() < kEnoughLines; ++round)
     ASSERT_NO_FATAL_FAILURE(take_turns(lines, round));
   ASSERT_TRUE(lines.complete());
-  EXPECT_GE(written_by_each(), kEnoughLines);
+  EXPECT_GE(fewest_written(), kEnoughLines);
   uint64_t written = 0;
   for (uint32_t lane = 0; lane < kLanes; ++lane) written += lines.written_by(lane);
   for (const std::string& line : lines.shared()) ADD_FAILURE() << line;

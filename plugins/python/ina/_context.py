@@ -134,6 +134,19 @@ class _Completions:
                 idle_loop.remove_reader(self._raw.completion_fd())
 
 
+def _enter(self):
+    return self
+
+
+def _close_at_exit(self, kind, error, trace):
+    """Ends a `with` block of something with close(). An error of the block comes before one of close()."""
+    try:
+        self.close()
+    except Error:
+        if error is None:
+            raise
+
+
 class Registration:
     """An array that the switch reads in place (Context.register), which is kept as long as it is
     registered. A `with` block ends the registration."""
@@ -152,15 +165,7 @@ class Registration:
         """True after close(), and after that of the context."""
         return self._raw.closed()
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, trace):
-        try:
-            self.close()
-        except Error:
-            if error is None:
-                raise
+    __enter__, __exit__ = _enter, _close_at_exit
 
 
 _COSTS = ("alpha_us", "message_us", "gbps", "copy_gbps")
@@ -242,15 +247,7 @@ class Context:
     def closed(self):
         return self._raw.closed()
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, trace):
-        try:
-            self.close()
-        except Error:
-            if error is None:
-                raise
+    __enter__, __exit__ = _enter, _close_at_exit
 
     def _started(self, request, result=None):
         return Handle(self, request, result)

@@ -1,8 +1,7 @@
 """Hierarchy: collectives through the dimensions of a network."""
 
 from ina import _ina
-from ina._context import Context, _bits, _elements, _like, _plain
-from ina._errors import Error
+from ina._context import Context, _bits, _close_at_exit, _elements, _enter, _like, _plain
 from ina._types import Op
 
 
@@ -72,15 +71,7 @@ class Hierarchy:
     def closed(self):
         return self._raw.closed()
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, trace):
-        try:
-            self.close()
-        except Error:
-            if error is None:
-                raise
+    __enter__, __exit__ = _enter, _close_at_exit
 
     def _begin(self, calls, scheduler, chunks, join=list):
         """`join`: makes the call's result from the collectives' results."""
