@@ -2,7 +2,7 @@
 """Measures all-reduce over a private switch on this machine.
 
     bench_allreduce.py --build FOLDER [--ranks 2,4,8] [--ports shm,memif,bridge] [--quick]
-                       [--json FILE]
+                       [--lanes N] [--json FILE]
 
 Starts ina-switchd with a socket of its own in a temporary folder, and runs ina-perf with each
 number of ranks over each kind of port. The switch's own counters must show that the switch absorbed
@@ -22,7 +22,7 @@ import sys
 
 from benchlib import command_line, metadata, processes, results
 from benchlib.errors import BenchError, Unavailable
-from benchlib.switch import SLOT_BYTES, Bridge, check_absorbed, plain_switch
+from benchlib.switch import SLOT_BYTES, Bridge, add_lanes_option, check_absorbed, plain_switch
 from benchlib.table import cell
 
 # memif copies into and out of packets of its own. Without hugepages DPDK takes ordinary memory; the
@@ -57,13 +57,13 @@ RUN_DEADLINE_S = 600
 UNAVAILABLE = ("INA_ERR_NO_SWITCH", "INA_ERR_UNSUPPORTED", "INA_ERR_NO_MEMORY", "INA_ERR_REFUSED")
 
 
-def start_switch(build, folder, port, ranks):
+def start_switch(build, folder, port, ranks, lanes):
     """Starts a switch. It polls memif ports whether they are used or not, so there are only as many
     as ranks."""
     if port != "memif":
-        return plain_switch(build, folder)
+        return plain_switch(build, folder, lanes=lanes)
     ports = "".join(MEMIF_PORT.format(number=n, folder=folder) for n in range(ranks))
-    return plain_switch(build, folder, ports=ports, more=MEMIF_EAL)
+    return plain_switch(build, folder, ports=ports, more=MEMIF_EAL, lanes=lanes)
 
 
 def run_perf(build, switch, port, buffers, ranks, sizes, quick, control=None):
@@ -125,10 +125,10 @@ def missing_rows(ranks, port, buffers, sizes, reason):
              **dict.fromkeys(figures)} for size in sizes]
 
 
-def measure(build, port, buffers, ranks, sizes, quick):
+def measure(build, port, buffers, ranks, sizes, quick, lanes):
     """Returns the rows of one run with a switch of its own, and the command."""
     with processes.temporary_folder() as folder, \
-            start_switch(build, folder, port, ranks) as switch:
+            start_switch(build, folder, port, ranks, lanes) as switch:
         bridge = Bridge(build, switch, ranks) if port == "bridge" else None
         try:
             rows, command = run_perf(build, switch, port, buffers, ranks, sizes, quick,
@@ -143,13 +143,15 @@ def main():
     parser = command_line.parser_of(__doc__)
     parser.add_argument("--ranks", default="2,4,8")
     parser.add_argument("--ports", default=",".join(DEFAULT_PORTS))
+    add_lanes_option(parser)
     parser.add_argument("--quick", action="store_true", help="fewer sizes, few repetitions")
     options = command_line.parse(parser)
     build = options.build
     all_sizes = QUICK_SIZES_BYTES if options.quick else SIZES_BYTES
 
     rows, commands = [], []
-    meta = metadata.measured("allreduce", perf_commands=commands, slot_bytes=SLOT_BYTES)
+    meta = metadata.measured("allreduce", perf_commands=commands, slot_bytes=SLOT_BYTES,
+                             lanes=options.lanes)
     print(HEADER)
     for port in options.ports.split(","):
         if port not in PORTS:
@@ -158,7 +160,8 @@ def main():
         for ranks in map(int, options.ranks.split(",")):
             for buffers in ["plain", "registered"] if port == "shm" else ["plain"]:
                 try:
-                    found, command = measure(build, port, buffers, ranks, sizes, options.quick)
+                    found, command = measure(build, port, buffers, ranks, sizes, options.quick,
+                                             options.lanes)
                     commands.append(command)
                 except Unavailable as error:
                     if port == "shm":

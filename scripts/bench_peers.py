@@ -2,7 +2,7 @@
 """Compares our collectives with those of OpenMPI, MPICH and Gloo, interleaved in one run.
 
     bench_peers.py --build FOLDER [--collectives allreduce,broadcast,...] [--ranks 2,4,8] [--quick]
-                   [--rounds N] [--sizes 4096,...] [--json FILE]
+                   [--rounds N] [--sizes 4096,...] [--lanes N] [--json FILE]
 
 For each number of ranks all competitors are started at once: n processes each, of one harness
 (bench/peers) linked with one library. A competitor sleeps in read() while it is not its turn. For
@@ -19,8 +19,8 @@ the next rank; MPI_Sendrecv) it is the data that each rank sends. Ratios are the
 by ours in the same round, as medians over the rounds: above 1 ours is faster. A peer that is not
 installed, or fails, is null, and `missing` has the reason.
 
-Processes are bound to cores if there is a core for each rank and one for the switch. Otherwise no
-process is bound, and all libraries are told to yield: OpenMPI by --oversubscribe, MPICH by
+--lanes: packet loops of the switch (switch.lcores), 1 without it. Processes are bound to cores if
+there is a core for each rank and for each packet loop. Otherwise no process is bound, and all libraries are told to yield: OpenMPI by --oversubscribe, MPICH by
 MPIR_CVAR_POLLS_BEFORE_YIELD, its only documented means (it waits for whole time slices
 nevertheless, so its times are in the ratios only where each rank has a core). Gloo sleeps by
 itself.
@@ -42,7 +42,7 @@ from benchlib import command_line, machine, metadata, results
 from benchlib.core_ping import CorePing
 from benchlib.mpi import AS_ROOT, MPIRUN
 from benchlib.processes import temporary_folder
-from benchlib.switch import SLOT_BYTES, check_absorbed, plain_switch
+from benchlib.switch import SLOT_BYTES, add_lanes_option, check_absorbed, plain_switch
 from benchlib.teams import Team
 from benchlib.tournament import Contestant, Tournament
 
@@ -109,9 +109,9 @@ class Comparison(Tournament):
         self.ranks = ranks
         self.build = options.build.resolve()
         self.folder = folder
-        # There is one core for each rank and one for the switch, or no process is bound.
-        self.bound = machine.cpus() > ranks
-        self.switch = plain_switch(self.build, self.folder)
+        # There is one core for each rank and each packet loop, or no process is bound.
+        self.bound = machine.cpus() >= ranks + options.lanes
+        self.switch = plain_switch(self.build, self.folder, lanes=options.lanes)
 
     def start(self):
         self.switch.wait_until_ready()
@@ -220,6 +220,7 @@ def parse_options():
     parser.add_argument("--ranks", help="default 2,4,8; 2,4 with --quick")
     parser.add_argument("--sizes", help="bytes, e.g. 4096,1048576")
     parser.add_argument("--rounds", type=int)
+    add_lanes_option(parser)
     parser.add_argument("--quick", action="store_true", help="fewer of all, some minutes")
     options = command_line.parse(parser)
     options.collectives = options.collectives.split(",")
@@ -248,7 +249,7 @@ def main():
     options = parse_options()
     rows, teams = [], {}
     meta = metadata.measured("peers", slot_bytes=SLOT_BYTES, rounds=options.rounds,
-                             turn_s=options.turn_s, cma_works=machine.cma_works(),
+                             lanes=options.lanes, turn_s=options.turn_s, cma_works=machine.cma_works(),
                              teams_by_ranks=teams)
     if not meta["cma_works"]:
         print("process_vm_readv() is not allowed here: OpenMPI copies twice over shared memory")

@@ -26,7 +26,9 @@ static:
 control:
   socket: "{socket}"
 ports:
-{ports}log:
+{ports}switch:
+  lcores: {lanes}
+log:
   level: warning
 """
 
@@ -100,11 +102,16 @@ class Switch:
         self.stop()
 
 
-def plain_switch(build, folder, jobs=1, ports=SHM_PORT, more=""):
+def plain_switch(build, folder, jobs=1, ports=SHM_PORT, more="", lanes=1):
     """Returns a switch of the static policy with 8 KiB slots for `jobs` jobs. `ports`: entries of
-    that list; `more`: sections of the configuration."""
+    that list; `more`: sections of the configuration; `lanes`: packet loops."""
     return Switch(build, folder, CONFIG + more, slot_bytes=SLOT_BYTES, slots=SLOTS_PER_JOB * jobs,
-                  slots_per_job=SLOTS_PER_JOB, ports=ports)
+                  slots_per_job=SLOTS_PER_JOB, ports=ports, lanes=lanes)
+
+
+def add_lanes_option(parser):
+    """`--lanes N`: for machines that have cores for more than one packet loop."""
+    parser.add_argument("--lanes", type=int, default=1, help="packet loops of the switch (default 1)")
 
 
 class Bridge:
