@@ -106,6 +106,7 @@ Result<std::unique_ptr<Transport>> Admission::attach(const answer::Place& place,
 /// Makes the transport that `place`, of `heard`, describes, and tells the switch.
 Result<std::unique_ptr<Transport>> Admission::attach_shm(const answer::Place& place,
                                                          control::Heard& heard) {
+  link_.copier().leave_cores_to(place.lanes);
   auto transport = join_shm(place, heard, link_.copier());
   if (!transport) return tl::unexpected(transport.error());
   memory_.register_again(**transport);

@@ -23,11 +23,11 @@ int cpus_of_this_process() {
   return CPU_COUNT(&set);
 }
 
-int choose_threads(int wanted, uint32_t local_ranks) {
-  if (wanted > 0) return wanted;
-  // Every rank of the job may be on this host, and the switch polls on a core of its own.
-  const int each = (cpus_of_this_process() - 1) / static_cast<int>(std::max(1u, local_ranks));
-  return std::clamp(each, 1, 8);
+/// Every rank of the job may be on this host, and each lane of the switch polls on a core of its
+/// own.
+int threads_beside(uint32_t lanes, uint32_t local_ranks) {
+  const int free = cpus_of_this_process() - static_cast<int>(lanes);
+  return std::clamp(free / static_cast<int>(std::max(1u, local_ranks)), 1, 8);
 }
 
 /// Whole lines go past the caches, which saves reading them first.
@@ -63,8 +63,18 @@ struct BulkCopier::Arena {
 };
 
 BulkCopier::BulkCopier(int threads, uint32_t local_ranks)
-    : threads_(choose_threads(threads, local_ranks)) {
-  if (threads_ > 1) arena_ = std::make_unique<Arena>(threads_);
+    : chooses_(threads <= 0), local_ranks_(local_ranks) {
+  set_threads(chooses_ ? threads_beside(1, local_ranks) : threads);
+}
+
+void BulkCopier::leave_cores_to(uint32_t lanes) {
+  if (chooses_) set_threads(threads_beside(lanes, local_ranks_));
+}
+
+void BulkCopier::set_threads(int threads) {
+  if (threads == threads_) return;
+  threads_ = threads;
+  arena_ = threads > 1 ? std::make_unique<Arena>(threads) : nullptr;
 }
 
 BulkCopier::~BulkCopier() = default;

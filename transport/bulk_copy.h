@@ -13,11 +13,14 @@ namespace ina::client {
 class BulkCopier {
  public:
   /// `threads`: 1 copies in the caller; 0 takes what the process's CPU set leaves for each of
-  /// `local_ranks` workers and the switch on this host.
+  /// `local_ranks` workers beside a switch of one packet loop on this host.
   BulkCopier(int threads, uint32_t local_ranks);
   ~BulkCopier();
   BulkCopier(const BulkCopier&) = delete;
   BulkCopier& operator=(const BulkCopier&) = delete;
+
+  /// Leaves a core for each of the switch's packet loops. Not while copy() runs.
+  void leave_cores_to(uint32_t lanes);
 
   /// Complete when it returns.
   void copy(std::span<const CopyJob> jobs);
@@ -25,7 +28,11 @@ class BulkCopier {
 
  private:
   struct Arena;
-  int threads_;
+  void set_threads(int threads);
+
+  bool chooses_ = false;  ///< the number of threads
+  uint32_t local_ranks_;
+  int threads_ = 0;
   std::unique_ptr<Arena> arena_;
 };
 
