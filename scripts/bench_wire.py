@@ -3,7 +3,7 @@
 own, interleaved in one run.
 
     bench_wire.py --build FOLDER [--ranks 4,2] [--mtus 1500,9000] [--quick] [--rounds N]
-                  [--sizes 4096,...] [--json FILE]
+                  [--sizes 4096,...] [--lanes N] [--json FILE]
 
 Each rank is a process on a host of its own: a network namespace with an address, joined to the
 switch by a veth pair (tests/net/namespaces.py). For each MTU and number of ranks there are several
@@ -13,7 +13,8 @@ such networks at once, which differ only in the forwarding part:
     kernel            the kernel's bridge
     kernel_offloads   the kernel's bridge, with checksum and segmentation offloads on
 
-In the first two all offloads are off: checksums are computed and no frame is longer than the MTU,
+--lanes: packet loops of the switches (switch.lcores), and queues of each of their devices, which the
+kernel fills by a hash of the flow; without AF_XDP, whose devices have one queue here. In the first two all offloads are off: checksums are computed and no frame is longer than the MTU,
 as on a wire. With offloads veth passes TCP's pieces of 64 KiB from kernel to kernel, without
 checksums, where NICs would cut them up: this is the highest speed of the peers on this machine.
 Ours have no offloads in any network: ina-switchd forwards frames and nothing larger.
@@ -65,10 +66,11 @@ SETTINGS = {
 }
 
 
-def config(mtu):
+def config(mtu, lanes):
     """Returns the switch's configuration without its ports."""
     settings = SETTINGS[mtu]
-    return (f"aggregator: {{policy: esa, slot_bytes: {settings['slot_bytes']}, "
+    return (f"switch: {{lcores: {lanes}}}\n"
+            f"aggregator: {{policy: esa, slot_bytes: {settings['slot_bytes']}, "
             f"slots: {settings['slots']}}}\n"
             f"jobs: {{window_bytes: {settings['window'] * settings['slot_bytes'] >> 10} KiB}}\n")
 
@@ -138,15 +140,15 @@ class Bed(NetworkTestBed):
 class Network:
     """Hosts, and the forwarding part between them: ina-switchd for a transport, or the kernel."""
 
-    def __init__(self, build, folder, ranks, mtu, transport=None, offloads=False):
+    def __init__(self, build, folder, ranks, mtu, transport=None, offloads=False, lanes=1):
         self.build = build
         self.folder = folder
         folder.mkdir()
-        self.bed = Bed(transport, ranks, mtu=mtu, offloads=offloads)
+        self.bed = Bed(transport, ranks, mtu=mtu, offloads=offloads, queues=lanes)
         if transport is None:
             self.bed.start_kernel_bridge()
         else:
-            self.bed.start_switch(build / "switchd/ina-switchd", folder, config(mtu))
+            self.bed.start_switch(build / "switchd/ina-switchd", folder, config(mtu, lanes))
 
     def wake(self, awake):
         if self.bed.daemon:
@@ -199,7 +201,8 @@ class Session(Tournament):
         self.build = options.build.resolve()
         self.networks = {}
         self.network_of = {}  # by team's name
-        self.transports = [name for name, what in TRANSPORTS.items() if mtu in what["mtus"]]
+        self.transports = [name for name, what in TRANSPORTS.items() if mtu in what["mtus"]
+                           and (options.lanes == 1 or what["device"] is not af_xdp)]
 
     def start(self):
         for name in self.transports:
@@ -220,7 +223,7 @@ class Session(Tournament):
 
     def add_network(self, name, **options):
         self.networks[name] = Network(self.build, self.folder / name, self.ranks, self.mtu,
-                                      **options)
+                                      lanes=self.options.lanes, **options)
 
     def add_ours(self, kind, name, transport, program, network):
         folder = self.folder / name
@@ -320,6 +323,7 @@ def main():
     parser.add_argument("--mtus", default=",".join(map(str, SETTINGS)))
     parser.add_argument("--sizes", help="bytes, e.g. 4096,1048576")
     parser.add_argument("--rounds", type=int)
+    switch.add_lanes_option(parser)
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
     options = command_line.parse(parser)
     options.rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
@@ -328,7 +332,7 @@ def main():
     require_root()
 
     rows, sessions = [], []
-    meta = metadata.measured("wire", rounds=options.rounds, turn_s=options.turn_s,
+    meta = metadata.measured("wire", rounds=options.rounds, lanes=options.lanes, turn_s=options.turn_s,
                              sessions=sessions)
     ping = CorePing(options.build.resolve())
     try:
@@ -346,7 +350,7 @@ def main():
                             for row in session.measure(size):
                                 rows.append(row)
                                 print(table_line(row), flush=True)
-                        sessions.append({"mtu": mtu, "ranks": ranks, "config": config(mtu),
+                        sessions.append({"mtu": mtu, "ranks": ranks, "config": config(mtu, options.lanes),
                                          "switch": session.check_absorbed(),
                                          "teams": session.describe({folder: "TMP",
                                                                     session.build: options.build})})
