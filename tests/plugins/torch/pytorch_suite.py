@@ -59,10 +59,11 @@ def import_suite(backend, ranks):
         for supported in (suite.PROFILING_SUPPORTED_BACKENDS,
                           suite.SEND_RECV_PROFILING_SUPPORTED_BACKENDS):
             supported.append(backend)
-    # With this module, DDP imports another one that Python 3.11 refuses (a mutable default of a
-    # dataclass).
-    import torch.nn.parallel._replicated_tensor_ddp_utils as replicated
-    replicated._set_ddp_with_replicated_tensor = lambda _: None
+    if not PYTORCH_2:
+        # With this module, DDP imports another one that Python 3.11 refuses (a mutable default of a
+        # dataclass).
+        import torch.nn.parallel._replicated_tensor_ddp_utils as replicated
+        replicated._set_ddp_with_replicated_tensor = lambda _: None
     return suite
 
 
