@@ -46,8 +46,12 @@ class GroupBase : public PyTorchGroup {
 
 #if TORCH_VERSION_MAJOR >= 2
   // 1.13 collects the Works itself.
-  void startCoalescing() final { begin_together(); }
-  WorkPtr endCoalescing() final { return end_together(); }
+  void startCoalescing() final {
+    begin_together();
+  }
+  WorkPtr endCoalescing() final {
+    return end_together();
+  }
 #endif
 };
 

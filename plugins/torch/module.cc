@@ -108,8 +108,9 @@ PYBIND11_MODULE(_torch, module) {
       },
       py::arg("group"), py::arg("from"), py::arg("to"), py::arg("options"), release_gil(),
       "all_reduce from one tensor into another one, which may be one of make_result().");
-  module.def("shutdown", [](const Group& group) { as_ina(group).shutdown(); }, py::arg("group"),
-             release_gil(), "The group leaves its jobs, as at its end.");
+  module.def(
+      "shutdown", [](const Group& group) { as_ina(group).shutdown(); }, py::arg("group"),
+      release_gil(), "The group leaves its jobs, as at its end.");
   module.def("hint", &hint, py::arg("group"), py::arg("layer"), py::arg("layers"),
              py::arg("remaining_iterations"), release_gil(),
              "Sets the priority of the group's next operations, as ina_set_hints.");
