@@ -3,6 +3,7 @@
 Before the fork, the test must not do anything that starts PyTorch's threads.
 """
 
+import contextlib
 import datetime
 import multiprocessing
 import os
@@ -64,7 +65,8 @@ def _run_rank(pipe, rank, size, url, store, backend, timeout, function, argument
         result = function(rank, size, *arguments)
         if dist.get_backend() == "gloo":
             # The end of a group of Gloo's hangs now and then in PyTorch 2.6.
-            dist.barrier()
+            with contextlib.suppress(RuntimeError):  # it may have failed
+                dist.barrier()
         else:
             dist.destroy_process_group()
     except BaseException as error:  # Ctrl-C is a result, too
