@@ -129,7 +129,7 @@ void Blocks::stage(Use use) {
     total += counts_[i];
     elements += tensors_[i].numel();
   }
-  staged_ = at::empty({elements}, tensors_.front().options().memory_format(c10::nullopt));
+  staged_ = at::empty({elements}, tensors_.front().options());
   if (use == Use::kRead) copy_all(parts_of(staged_, tensors_), tensors_);
   data_ = staged_.data_ptr();
   held_ = {staged_};

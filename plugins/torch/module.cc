@@ -23,7 +23,7 @@ milliseconds from_seconds(double seconds) {
 }
 
 using Store = c10::intrusive_ptr<c10d::Store>;
-using Group = c10::intrusive_ptr<GroupBase>;
+using Group = c10::intrusive_ptr<PyTorchGroup>;
 
 Group make_group(std::string url, std::string job, int rank, int size, const Store& store,
                  double timeout_s, bool join_now) {
@@ -35,6 +35,10 @@ Group make_group(std::string url, std::string job, int rank, int size, const Sto
       std::make_shared<Job>(std::move(joining)), std::move(options), store, timeout, check_signals);
   if (join_now) group->join();
   return group;
+}
+
+bool is_ina(const Group& group) {
+  return dynamic_cast<ProcessGroupIna*>(group.get()) != nullptr;
 }
 
 ProcessGroupIna& as_ina(const Group& group) {
@@ -78,6 +82,7 @@ PYBIND11_MODULE(_torch, module) {
              py::arg("name"), py::arg("store"), py::arg("timeout_s"), release_gil(),
              "A process group of those ranks of `parent` that call this, in the order of `key`; "
              "the others call stand_by() at the same time.");
+  module.def("is_ina", &is_ina, py::arg("group"), "Whether the group is one of these.");
   module.def("stand_by", &stand_by, py::arg("parent"), release_gil(),
              "Takes part in a split_group() of others.");
   module.def(
@@ -103,6 +108,9 @@ PYBIND11_MODULE(_torch, module) {
       },
       py::arg("group"), py::arg("from"), py::arg("to"), py::arg("options"), release_gil(),
       "all_reduce from one tensor into another one, which may be one of make_result().");
+  module.def(
+      "shutdown", [](const Group& group) { as_ina(group).shutdown(); }, py::arg("group"),
+      release_gil(), "The group leaves its jobs, as at its end.");
   module.def("hint", &hint, py::arg("group"), py::arg("layer"), py::arg("layers"),
              py::arg("remaining_iterations"), release_gil(),
              "Sets the priority of the group's next operations, as ina_set_hints.");

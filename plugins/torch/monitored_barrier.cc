@@ -12,6 +12,7 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kShortestPause{1}, kLongestPause{50};
+using Bytes = std::vector<uint8_t>;
 constexpr uint8_t kPassed = 'y', kFailed = 'n';
 
 std::string list_of(const std::vector<int>& ranks) {
@@ -44,7 +45,7 @@ void MonitoredBarrier::lead(milliseconds timeout, bool wait_all_ranks, void (*ch
   std::vector<int> missing;
   for (int rank = 1; rank < size_ && (missing.empty() || wait_all_ranks); ++rank)
     if (!await(key(std::to_string(rank)), end, check)) missing.push_back(rank);
-  store_.set(key("passed"), {missing.empty() ? kPassed : kFailed});
+  store_.set(key("passed"), Bytes{missing.empty() ? kPassed : kFailed});
   if (missing.empty()) return;
   if (timeout <= milliseconds(0))
     throw std::runtime_error("[Rank 0]: Rank 0 timed out in monitoredBarrier after 0 ms");
@@ -55,10 +56,10 @@ void MonitoredBarrier::lead(milliseconds timeout, bool wait_all_ranks, void (*ch
 
 void MonitoredBarrier::follow(milliseconds timeout, void (*check)()) {
   const std::string rank = std::to_string(rank_);
-  store_.set(key(rank), {kPassed});
+  store_.set(key(rank), Bytes{kPassed});
   // Nothing of rank 0 within that time is as good as its error: it waits for others as long.
   if (await(key("passed"), Clock::now() + timeout, check) &&
-      store_.get(key("passed")) == std::vector<uint8_t>{kPassed})
+      store_.get(key("passed")) == Bytes{kPassed})
     return;
   throw std::runtime_error("[Rank " + rank + "]: Rank " + rank +
                            " successfully reached monitoredBarrier, but received errors while "

@@ -92,7 +92,7 @@ void Pairs::open(int from, int to) {
   run_detached([self = shared_from_this(), job = direction.job, from, to, sends] {
     std::exception_ptr error;
     try {
-      if (sends) self->store_->set(self->key_of(from, to), {1});
+      if (sends) self->store_->set(self->key_of(from, to), std::vector<uint8_t>{1});
       job->join();
     } catch (...) {
       error = std::current_exception();

@@ -8,6 +8,7 @@
 
 #include "plugins/torch/monitored_barrier.h"
 #include "plugins/torch/sparse.h"
+#include "plugins/torch/together.h"
 #include "plugins/torch/types.h"
 
 namespace ina::plugin {
@@ -16,9 +17,6 @@ namespace {
 
 using c10d::OpType;
 using Use = Blocks::Use;
-
-/// A worker that has ended may still have to help others to their results; they are not far behind.
-constexpr milliseconds kLeaveTimeout{5000};
 
 /// The one tensor that most calls take, in a list.
 at::Tensor& only(const char* function, Tensors& tensors) {
@@ -114,11 +112,15 @@ ProcessGroupIna::ProcessGroupIna(std::shared_ptr<Job> job, JobOptions options,
       check_(check) {}
 
 ProcessGroupIna::~ProcessGroupIna() {
-  // Python drops the last reference; the library's threads, for which this waits, need Python to
-  // drop theirs to tensors.
+  leave(kLeaveTimeout);
+}
+
+void ProcessGroupIna::leave(milliseconds timeout) {
+  // Python may hold its lock, as when it drops the last reference; the library's threads, for which
+  // this waits, need it to drop theirs to tensors.
   run_without_gil([&] {
-    pairs_->leave(kLeaveTimeout);
-    job_->leave(kLeaveTimeout);
+    pairs_->leave(timeout);
+    job_->leave(timeout);
   });
 }
 
@@ -131,18 +133,80 @@ WorkPtr ProcessGroupIna::launch(Call call, const Begin& begin) {
     plan.deliver = [deliveries = std::move(call.deliveries)] {
       for (const auto& deliver : deliveries) deliver();
     };
-  plan.timeout = call.timeout > milliseconds(0) ? call.timeout : timeout_;
+  plan.timeout = call.timeout > milliseconds(0) ? call.timeout : timeout_.load();
   auto operation = std::make_shared<Operation>(std::move(plan));
   auto work = c10::make_intrusive<WorkIna>(getRank(), call.type, call.title, call.inputs,
                                            std::move(call.outputs), operation, check_);
   WorkIna::watch(work);
+  ++collectives_;
   try {
     operation->start(job_, begin);
   } catch (...) {
     operation->end(std::current_exception());
     throw;
   }
+  count(work);
   return work;
+}
+
+// ---- several operations as one
+
+void ProcessGroupIna::begin_together() {
+  const std::lock_guard lock(together_mutex_);
+  together_.emplace();
+}
+
+void ProcessGroupIna::count(const c10::intrusive_ptr<WorkIna>& work) {
+  const std::lock_guard lock(together_mutex_);
+  if (together_) together_->push_back(work);
+}
+
+WorkPtr ProcessGroupIna::end_together() {
+  std::vector<WorkPtr> works;
+  {
+    const std::lock_guard lock(together_mutex_);
+    TORCH_CHECK(together_, "ina: the end of operations that were not begun together");
+    works = std::move(*together_);
+    together_.reset();
+  }
+  return make_one(OpType::UNKNOWN, "coalesced", works, timeout_);
+}
+
+/// The outputs are those of all `works`, in their order.
+WorkPtr ProcessGroupIna::make_one(OpType type, const char* name, const std::vector<WorkPtr>& works,
+                                  milliseconds timeout) {
+  std::vector<std::shared_ptr<Operation>> parts;
+  Tensors outputs;
+  for (const WorkPtr& work : works) {
+    const auto& part = static_cast<const WorkIna&>(*work);
+    parts.push_back(part.operation());
+    for (const Tensors& list : part.outputs())
+      outputs.insert(outputs.end(), list.begin(), list.end());
+  }
+  return c10::make_intrusive<WorkIna>(
+      getRank(), type, nullptr, Tensors{}, TensorLists{std::move(outputs)},
+      together(name, std::move(parts), timeout > milliseconds(0) ? timeout : timeout_.load()),
+      check_);
+}
+
+WorkPtr ProcessGroupIna::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                         const c10d::AllgatherOptions& options) {
+  constexpr const char* kName = "all_gather_into_tensor_coalesced";
+  require_count(kName, "output tensors", outputs.size(), inputs.size());
+  std::vector<WorkPtr> works;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    works.push_back(_allgather_base(outputs[i], inputs[i], options));
+  return make_one(OpType::ALLGATHER_COALESCED, kName, works, options.timeout);
+}
+
+WorkPtr ProcessGroupIna::reduce_scatter_tensor_coalesced(
+    Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
+  constexpr const char* kName = "reduce_scatter_tensor_coalesced";
+  require_count(kName, "output tensors", outputs.size(), inputs.size());
+  std::vector<WorkPtr> works;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    works.push_back(_reduce_scatter_base(outputs[i], inputs[i], options));
+  return make_one(OpType::_REDUCE_SCATTER_BASE, kName, works, options.timeout);
 }
 
 // ---- sums
@@ -555,6 +619,7 @@ WorkPtr ProcessGroupIna::send(Tensors& tensors, int rank, int tag) {
                                            TensorLists{}, operation, check_);
   WorkIna::watch(work);
   pairs_->send(rank, {tag, flat, operation});
+  count(work);
   return work;
 }
 
@@ -573,6 +638,7 @@ WorkPtr ProcessGroupIna::receive(Tensors& tensors, int from, int tag) {
   work->set_source(source);
   WorkIna::watch(work);
   pairs_->receive({{tag, flat, operation}, from, std::move(source)});
+  count(work);
   return work;
 }
 
@@ -586,7 +652,8 @@ WorkPtr ProcessGroupIna::recvAnysource(Tensors& tensors, int tag) {
 }
 
 void ProcessGroupIna::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
-  const milliseconds timeout = options.timeout == c10d::kUnsetTimeout ? timeout_ : options.timeout;
+  const milliseconds timeout =
+      options.timeout == c10d::kUnsetTimeout ? timeout_.load() : options.timeout;
   MonitoredBarrier(*store_, monitored_barriers_++, getRank(), getSize())
       .pass(timeout, wait_all_ranks, check_);
 }

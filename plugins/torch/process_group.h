@@ -1,36 +1,25 @@
 // PyTorch's process group over libina.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include <torch/version.h>
-#if TORCH_VERSION_MAJOR >= 2
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-#else
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#endif
-
 #include "plugins/torch/buffers.h"
+#include "plugins/torch/group_base.h"
 #include "plugins/torch/job.h"
 #include "plugins/torch/pairs.h"
 #include "plugins/torch/work.h"
 
 namespace ina::plugin {
 
-#if TORCH_VERSION_MAJOR >= 2
-using GroupBase = c10d::Backend;
-#else
-using GroupBase = c10d::ProcessGroup;  // 1.13 has Backend too, but takes no plugin that is one
-#endif
-
-using c10d::Work;
 using Tensors = std::vector<at::Tensor>;
 using TensorLists = std::vector<Tensors>;
-using WorkPtr = c10::intrusive_ptr<Work>;
 
 /// All collectives on dense tensors on the CPU. Each is one operation of libina. The rules are
 /// those of PyTorch: all ranks make the same calls in the same order. Calls throw for arguments
@@ -44,6 +33,17 @@ class ProcessGroupIna : public GroupBase {
   ~ProcessGroupIna() override;
 
   const std::string getBackendName() const override { return "ina"; }
+  /// Of operations that start afterwards.
+  void setTimeout(milliseconds timeout) override { timeout_ = timeout; }
+  /// Leaves the group's jobs as its destructor does.
+  void shutdown() override { leave(kLeaveTimeout); }
+  /// Leaves them at once; operations that still run end with an error on all ranks.
+  void abort() override { leave(milliseconds(0)); }
+  // PyTorch's checks (TORCH_DISTRIBUTED_DEBUG=DETAIL) compare the ranks' numbers of collectives.
+  void setSequenceNumberForGroup() override {}
+  uint64_t getSequenceNumberForGroup() override { return collectives_; }
+  void begin_together() override;
+  WorkPtr end_together() override;
   /// Joins the job now rather than before the first operation. Throws ina::Exception.
   void join() { job_->join(); }
   const std::shared_ptr<Job>& job() const { return job_; }
@@ -53,6 +53,9 @@ class ProcessGroupIna : public GroupBase {
   /// The same from one tensor into another one, which may lie in a result buffer.
   WorkPtr allreduce_into(const at::Tensor& from, const at::Tensor& to,
                          const c10d::AllreduceOptions& options);
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override {
+    return allreduce(tensors, options);
+  }
   WorkPtr allreduce_coalesced(Tensors& tensors,
                               const c10d::AllreduceCoalescedOptions& options) override;
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
@@ -62,6 +65,8 @@ class ProcessGroupIna : public GroupBase {
                           const c10d::AllgatherOptions& options) override;
   WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs,
                               const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& options) override;
   WorkPtr gather(TensorLists& outputs, Tensors& inputs,
                  const c10d::GatherOptions& options) override;
   WorkPtr scatter(Tensors& outputs, TensorLists& inputs,
@@ -70,6 +75,8 @@ class ProcessGroupIna : public GroupBase {
                          const c10d::ReduceScatterOptions& options) override;
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                const c10d::ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options) override;
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                         std::vector<int64_t>& input_splits,
                         const c10d::AllToAllOptions& options) override;
@@ -82,6 +89,10 @@ class ProcessGroupIna : public GroupBase {
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
 
  private:
+  /// A worker that has ended may still have to help others to their results; they are not far
+  /// behind.
+  static constexpr milliseconds kLeaveTimeout{5000};
+
   /// The properties that a Work shows, and the input of its operation.
   struct Call {
     c10d::OpType type;
@@ -95,6 +106,11 @@ class ProcessGroupIna : public GroupBase {
   };
   using Begin = std::function<int(ina_context*, ina_request**)>;
   WorkPtr launch(Call call, const Begin& begin);
+  /// Counts an operation that was started to those between begin_together() and end_together().
+  void count(const c10::intrusive_ptr<WorkIna>& work);
+  WorkPtr make_one(c10d::OpType type, const char* name, const std::vector<WorkPtr>& works,
+                   milliseconds timeout);
+  void leave(milliseconds timeout);
 
   WorkPtr receive(Tensors& tensors, int from, int tag);
   std::shared_ptr<Operation> make_operation(const char* name, Tensors held,
@@ -114,9 +130,12 @@ class ProcessGroupIna : public GroupBase {
   const std::shared_ptr<Job> job_;
   const std::shared_ptr<Pairs> pairs_;
   const c10::intrusive_ptr<c10d::Store> store_;
-  const milliseconds timeout_;
+  std::atomic<milliseconds> timeout_;
   void (*const check_)();
   uint64_t monitored_barriers_ = 0;
+  std::atomic<uint64_t> collectives_ = 0;
+  std::mutex together_mutex_;
+  std::optional<std::vector<WorkPtr>> together_;  ///< under together_mutex_
 };
 
 }  // namespace ina::plugin

@@ -28,6 +28,9 @@ class WorkIna : public c10d::Work {
   /// Where the rank will stand from which it has received; of one that receives from any.
   void set_source(std::shared_ptr<const std::atomic<int>> source) { source_ = std::move(source); }
 
+  const std::shared_ptr<Operation>& operation() const { return operation_; }
+  const std::vector<std::vector<at::Tensor>>& outputs() const { return outputs_; }
+
   bool isCompleted() override;
   bool isSuccess() const override;
   std::exception_ptr exception() const override;

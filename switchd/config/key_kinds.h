@@ -77,7 +77,7 @@ Key text(std::string_view section, std::string_view name, std::string range, std
     at(target) = node.text;
     return {};
   };
-  auto show = [=](const Target& target) { return quoted(at(target)); };
+  auto show = [=](const Target& target) { return config::quoted(at(target)); };
   return {section, name, "", std::move(range), help, set, show};
 }
 
@@ -119,7 +119,7 @@ Key cpu_list(std::string_view section, std::string_view name, std::string_view h
     at(target) = std::move(*cpus);
     return {};
   };
-  auto show = [=](const Target& target) { return quoted(format_cpus(at(target))); };
+  auto show = [=](const Target& target) { return config::quoted(format_cpus(at(target))); };
   return {section, name, "", "e.g. \"0-1,3\"", help, set, show};
 }
 
@@ -141,7 +141,7 @@ Key text_list(std::string_view section, std::string_view name, std::string_view 
   };
   auto show = [=](const Target& target) {
     std::vector<std::string> items;
-    for (const std::string& item : at(target)) items.push_back(quoted(item));
+    for (const std::string& item : at(target)) items.push_back(config::quoted(item));
     return fmt::format("[{}]", fmt::join(items, ", "));
   };
   return {section, name, "", "list of texts", help, set, show};
@@ -203,7 +203,7 @@ Key host_list(std::string_view section, std::string_view name, std::string_view 
   };
   auto show = [=](const Target& target) {
     std::vector<std::string> items;
-    for (const HostConfig& host : at(target)) items.push_back(quoted(format_host(host)));
+    for (const HostConfig& host : at(target)) items.push_back(config::quoted(format_host(host)));
     return fmt::format("[{}]", fmt::join(items, ", "));
   };
   return {section, name, "", "list of \"MAC IP\" or \"MAC\"", help, set, show};

@@ -10,11 +10,11 @@ precedence over rank 0's, because ranks on different hosts may reach the switch 
 
 import atexit
 import functools
+import inspect
 import json
 import os
 import sys
 import uuid
-import weakref
 
 import torch
 import torch.distributed as dist
@@ -42,8 +42,8 @@ DEFAULT_URL = "shm:/run/ina/switch.sock"
 KEY = "ina/job"
 ARRIVED_KEY, ALL_ARRIVED_KEY = "ina/arrived", "ina/all_arrived"
 
-# Whether ranks outside of a new group can be asked, too; these must take part in ina_split.
-_ASKS_BYSTANDERS = int(torch.__version__.split(".")[0]) < 2
+# Since PyTorch 2 a process group has backends, one for each type of device. Before, it was a backend.
+_HAS_BACKENDS = int(torch.__version__.split(".")[0]) >= 2
 
 # At the end of a process the other ranks may still need this rank for their last results.
 LEAVE_TIMEOUT_S = 5.0
@@ -90,15 +90,9 @@ def _await_all(store, size, timeout):
 class _World:
     """The group of all ranks, from which the other groups are split."""
 
-    def __init__(self, group, store, size):
-        # PyTorch holds the last reference to the group; when it drops that, the group leaves the
-        # job.
-        self._group, self.store, self.size = weakref.ref(group), store, size
+    def __init__(self, store, size):
+        self.store, self.size = store, size
         self.made = 0
-
-    @property
-    def group(self):
-        return self._group()
 
     def await_split(self, timeout):
         """Waits until all ranks have called it. The library's own wait for the slowest rank is as
@@ -108,14 +102,31 @@ class _World:
 
 
 _world = None
+_splitting = False  # whether all ranks make the group that PyTorch makes now (_with_bystanders)
 
 
-def _splitting_world():
-    """Returns the _World of the default group, if that group is of backend "ina", else None. All
-    ranks get the same result."""
-    if _world is None or not dist.is_initialized() or not _ASKS_BYSTANDERS:
-        return None
-    return _world if c10d._get_default_group() is _world.group else None
+def _backend_of(group):
+    """Returns the process group of backend "ina" inside `group`, as torch.distributed shows it.
+    None: the default group."""
+    group = group or c10d._get_default_group()
+    if _HAS_BACKENDS:
+        group = group._get_backend(torch.device("cpu"))
+    return getattr(group, "wrapped_pg", group)  # TORCH_DISTRIBUTED_DEBUG=DETAIL wraps it
+
+
+def _name_for_cpu(backend):
+    """Returns the name of the backend for tensors on the CPU. `backend`: as init_process_group takes
+    it, such as "ina" or "cpu:ina,cuda:nccl"."""
+    if _HAS_BACKENDS:
+        return c10d.BackendConfig(backend).get_device_backend_map().get("cpu")
+    return str(backend).lower()
+
+
+def _is_ina(group):
+    """Whether `group` gives tensors on the CPU to this backend. None: the default group."""
+    if _HAS_BACKENDS and torch.device("cpu") not in (group or c10d._get_default_group())._device_types:
+        return False
+    return _torch.is_ina(_backend_of(group))
 
 
 def _make_world(store, rank, size, url, settings, timeout):
@@ -129,17 +140,16 @@ def _make_world(store, rank, size, url, settings, timeout):
         # messages.
         for variable in ("INA_TICKET", "INA_TICKET_FILE"):
             os.environ.pop(variable, None)
-    _world = _World(group, store, size)
+    _world = _World(store, size)
     return group
 
 
 def _make_subgroup(store, rank, size, url, settings, timeout):
-    world = _splitting_world()
-    if world is None:
+    if not _splitting:
         return _torch.make_group(url, settings["job"], rank, size, store, timeout.total_seconds(),
                                  False)
-    world.await_split(timeout)
-    return _torch.split_group(world.group, rank, url, settings["job"], store,
+    _world.await_split(timeout)
+    return _torch.split_group(_backend_of(None), rank, url, settings["job"], store,
                               timeout.total_seconds())
 
 
@@ -147,8 +157,9 @@ def _create(options, _backend_options=None):
     """Makes a process group, when torch.distributed asks for one.
 
     The group of all ranks joins its job at once, so that a missing switch is noticed here. Other
-    groups are groups of its job (ina_split). Where the default group has another backend, each
-    group is a job of its own, which its ranks join before their first operation.
+    groups are groups of its job (ina_split). Where the default group has another backend, or
+    PyTorch asks the members alone, each group is a job of its own, which its ranks join before
+    their first operation.
     """
     store, rank, size = options.store, options.group_rank, options.group_size
     is_world = not dist.is_initialized()
@@ -162,16 +173,34 @@ def _create(options, _backend_options=None):
         raise
 
 
+def _is_split(call):
+    """Whether all ranks make `call` of _new_process_group_helper. They do not with
+    use_local_synchronization, by which PyTorch names a group by a hash instead of a number. Of
+    groups with tags, members may have one already, of which the other ranks know nothing."""
+    if not call["global_ranks_in_group"] or _name_for_cpu(call["backend"]) != "ina":
+        return False
+    name = call.get("group_name")
+    everybody = (not name or str(name).isdigit()) and not call.get("pg_tag")
+    return everybody and _world is not None and _is_ina(None)
+
+
 def _with_bystanders(make_group):
     """Has all ranks take part in a new group. PyTorch asks only the group's members for it, but
     ina_split is a call of all ranks."""
+    signature = inspect.signature(make_group)
+
     @functools.wraps(make_group)
-    def make(group_size, group_rank, global_ranks, backend, store, *arguments, **options):
-        world = _splitting_world() if global_ranks and str(backend).lower() == "ina" else None
-        if world is not None and c10d._get_default_group().rank() not in global_ranks:
-            world.await_split(options.get("timeout", c10d.default_pg_timeout))
-            _torch.stand_by(world.group)
-        return make_group(group_size, group_rank, global_ranks, backend, store, *arguments, **options)
+    def make(*arguments, **options):
+        global _splitting
+        call = signature.bind(*arguments, **options).arguments
+        _splitting = _is_split(call)
+        try:
+            if _splitting and c10d._get_default_group().rank() not in call["global_ranks_in_group"]:
+                _world.await_split(call.get("timeout") or c10d.default_pg_timeout)
+                _torch.stand_by(_backend_of(None))
+            return make_group(*arguments, **options)
+        finally:
+            _splitting = False
     return make
 
 
@@ -179,7 +208,7 @@ def _with_ina(monitored_barrier):
     """Enables monitored_barrier, which PyTorch allows for Gloo only."""
     @functools.wraps(monitored_barrier)
     def monitor(group=dist.GroupMember.WORLD, timeout=None, wait_all_ranks=False):
-        if c10d._rank_not_in_group(group) or dist.get_backend(group) != "ina":
+        if c10d._rank_not_in_group(group) or not _is_ina(group):
             return monitored_barrier(group, timeout, wait_all_ranks)
         group = group or c10d._get_default_group()
         return group.monitored_barrier(c10d.default_pg_timeout if timeout is None else timeout,
@@ -187,13 +216,16 @@ def _with_ina(monitored_barrier):
     return monitor
 
 
-def _backend_of(group):
-    """Returns the process group of backend "ina" inside `group`, as torch.distributed shows it.
-    None: the default group."""
-    group = group or c10d._get_default_group()
-    if not _ASKS_BYSTANDERS:
-        return group._get_backend(torch.device("cpu"))
-    return getattr(group, "wrapped_pg", group)  # TORCH_DISTRIBUTED_DEBUG=DETAIL wraps it
+def _with_shutdown(shutdown_backend):
+    """Has destroy_process_group leave the jobs, as newer versions of PyTorch have it do by themselves.
+    PyTorch 2.6 keeps references to a group that DistributedDataParallel has used, so that the group
+    would stay in them until the process ends."""
+    @functools.wraps(shutdown_backend)
+    def shut_down(group):
+        shutdown_backend(group)
+        if _is_ina(group):
+            _torch.shutdown(_backend_of(group))
+    return shut_down
 
 
 def stats(group=None):
@@ -309,9 +341,8 @@ def _leave():
     _torch.leave_all(0.0 if failed else LEAVE_TIMEOUT_S)
 
 
-if not _ASKS_BYSTANDERS:
-    dist.Backend.register_backend("ina", _create, extended_api=True, devices=["cpu"])
-else:
-    dist.Backend.register_backend("ina", _create, extended_api=True)
-    c10d._new_process_group_helper = _with_bystanders(c10d._new_process_group_helper)
-    dist.monitored_barrier = c10d.monitored_barrier = _with_ina(c10d.monitored_barrier)
+dist.Backend.register_backend("ina", _create, extended_api=True, **({"devices": ["cpu"]} if _HAS_BACKENDS else {}))
+c10d._new_process_group_helper = _with_bystanders(c10d._new_process_group_helper)
+if hasattr(c10d, "_shutdown_backend"):
+    c10d._shutdown_backend = _with_shutdown(c10d._shutdown_backend)
+dist.monitored_barrier = c10d.monitored_barrier = _with_ina(c10d.monitored_barrier)

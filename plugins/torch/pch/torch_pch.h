@@ -4,11 +4,7 @@
 
 #include <ATen/ATen.h>
 #include <torch/csrc/python_headers.h>
-#include <torch/version.h>
-#if TORCH_VERSION_MAJOR >= 2
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-#else
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#endif
 
 #include <ina/ina.hpp>
+
+#include "plugins/torch/group_base.h"

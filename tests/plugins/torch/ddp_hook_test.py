@@ -147,6 +147,14 @@ def read_only(rank, size):
     return state.results_refused, many[-1][0].item()
 
 
+def has_left(group):
+    try:
+        group.allreduce([torch.ones(1)])
+    except RuntimeError as error:
+        return "has left job" in str(error)
+    return False
+
+
 def outlive(rank, size):
     """Gradients stay readable after the end of their model and of the process group."""
     trained = distributed(torch.float32, gradient_as_bucket_view=True)
@@ -158,7 +166,7 @@ def outlive(rank, size):
     dist.barrier()
     left = weakref.ref(torch.distributed.distributed_c10d._get_default_group())
     dist.destroy_process_group()
-    assert left() is None
+    assert left() is None or has_left(left()), "PyTorch 2.6 keeps groups that DDP has used"
     assert all(torch.equal(a, b) for a, b in zip(gradients, before, strict=True))
     del gradients
     dist.init_process_group("gloo", init_method=f"file://{os.environ['INA_TEST_STORE']}", rank=rank,

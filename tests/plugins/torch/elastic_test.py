@@ -82,12 +82,16 @@ class ElasticTest(SwitchTest):
     def launch(self, how, restarts):
         # --redirects, --tee: the defaults of PyTorch 1.13 fail under Python 3.11, whose IntFlag
         # does not list zero.
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={RANKS}",
+        # The rendezvous is in a file: that of --standalone needs libuv since PyTorch 2.4, with which
+        # Debian's is not built.
+        command = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={RANKS}", "--rdzv_backend=c10d",
+                   f"--rdzv_endpoint={self.work}/rendezvous", "--rdzv_conf=store_type=file", "--rdzv_id=test",
                    f"--max_restarts={restarts}", "--redirects=1", "--tee=2", "--log_dir", str(self.work / "logs"),
                    str(self.work / "program.py"), how, str(self.work)]
         running = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             env={**os.environ, "INA_URL": self.url, "OMP_NUM_THREADS": "1",
+                 "USE_LIBUV": "0", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
                  "PYTHONPATH": str(ranks.BUILD / "plugins/python")},
             # A shell ignores SIGINT in background processes, and so this test may inherit that.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))

@@ -193,10 +193,10 @@ class ErrorsTest(SwitchTest):
     def test_wrong_arguments(self):
         for found in self.run_ranks(2, wrong_arguments):
             self.assertIn("RuntimeError: ina: tensors of Short", found["type"])
-            self.assertIn("sparse", found["sparse"])
+            self.assertRegex(found["sparse"], "sparse|SparseCPU")  # PyTorch 2 refuses it itself
             self.assertIn("INA_ERR_INVALID", found["average of integers"])
             self.assertIn("split sizes", found["lengths"])
-            self.assertIn("is this rank", found["send"])
+            self.assertRegex(found["send"], "is this rank|the rank of the current process")
             self.assertIn("there is no rank", found["recv"])
 
 

@@ -31,6 +31,8 @@ FEW_SHAPES = [((0,), "contiguous"), ((7,), "contiguous"), ((3, 5), "transposed")
 SPECIAL = [float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1.0, -1.0, 2.0]
 SPECIAL_INTEGERS = [0, 1, 2, 3, 5, 63, 64, 100]
 
+PYTORCH_2 = int(torch.__version__.split(".")[0]) >= 2
+
 Case = collections.namedtuple("Case", "call op dtype shape layout values")
 
 
@@ -419,7 +421,10 @@ def verdict(gloo, ina):
 def gloo_breaks(case):
     """Returns whether the case breaks gloo. An empty gather ends the process (SIGFPE). An empty
     message is refused after the other rank has learned of it, and later messages with its tag
-    hang."""
+    hang. From PyTorch 2 on a reduce_scatter_tensor to a tensor without dimensions ends the process
+    (SIGSEGV)."""
+    if PYTORCH_2 and case.call == "reduce_scatter_tensor" and case.shape == ():
+        return True
     return 0 in case.shape and case.call in ("all_gather", "all_gather_coalesced", "isend_irecv",
                                              "send_recv", "recv_any")
 
@@ -471,6 +476,9 @@ def compare(rank, size, values, members=None):
 NOT_IN_GLOO = ["all_gather_into_tensor", "all_to_all", "reduce_scatter", "reduce_scatter_tensor"]
 
 
+FLOATS_OF_GLOO = ["float16", "float32", "float64"] + (["bfloat16"] if PYTORCH_2 else [])
+
+
 def refused(text):
     return lambda case, found, judged: found.startswith("gloo refuses") and text in found
 
@@ -488,7 +496,7 @@ DIFFERENCES = [
      lambda case, found, judged: case.call == "all_gather: another shape"
      and "invalid tensor size" in found),
     ("gloo cannot gather or send nothing",
-     lambda case, found, judged: found == "gloo breaks" and judged == ""),
+     lambda case, found, judged: found == "gloo breaks" and judged == "" and case.shape != ()),
     ("gloo reads and writes past the elements of tensors with gaps or in another order",
      lambda case, found, judged: case.layout in ("strided", "transposed")
      and found.startswith("values") and judged != ""),
@@ -497,8 +505,23 @@ DIFFERENCES = [
      and case.op in ("SUM", "PRODUCT") and case.dtype in ("int8", "uint8")),
     ("MIN and MAX: NaN wins and -0 < +0, with gloo the order of ranks decides",
      lambda case, found, judged: case.values in ("extreme", "special") and found.startswith("values")
-     and case.op in ("MIN", "MAX") and case.dtype in ("float16", "float32", "float64")),
+     and case.op in ("MIN", "MAX") and case.dtype in FLOATS_OF_GLOO
+     and case.call != "reduce_scatter_tensor"),
 ]
+if PYTORCH_2:
+    DIFFERENCES += [
+        ("gloo's reduce_scatter_tensor adds, whatever the reduction is",
+         lambda case, found, judged: case.call == "reduce_scatter_tensor" and case.op != "SUM"
+         and (found.startswith("values") or "ina refuses" in found and "is not defined" in found)),
+        ("gloo cannot scatter sums to tensors without dimensions",
+         lambda case, found, judged: case.call == "reduce_scatter_tensor" and found == "gloo breaks"
+         and (judged == "" or "cannot be reduced" in judged)),
+        ("gloo cannot gather tensors without dimensions into one",
+         lambda case, found, judged: case.call == "all_gather_into_tensor" and case.shape == ()
+         and found.startswith("gloo refuses") and "invalid tensor size" in found),
+        ("gloo exchanges contiguous tensors only", refused("Tensors must be contiguous")),
+        ("gloo adds no sparse bool", refused("can't be cast to the desired output type Bool")),
+    ]
 
 
 class GlooGrid(SwitchTest):

@@ -2,9 +2,9 @@
 
     pytorch_suite.py BUILD_FOLDER [--backend gloo] [--full] [--ranks 3] [CASE...]
 
-Without names it runs the cases of pytorch_suite.txt, which must pass; with --full, all cases.
-Prints a line for each case: result, duration, name, and the last line of the case's text. Ends with
-1 if a case of the list did not pass.
+Without names it runs the cases of pytorch_suite.txt (with PyTorch 2.x: pytorch_suite_2.txt), which
+must pass; with --full, all cases. Prints a line for each case: result, duration, name, and the last
+line of the case's text. Ends with 1 if a case of the list did not pass.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import unittest
 import warnings
 
 HERE = pathlib.Path(__file__).resolve().parent
-LIST = HERE / "pytorch_suite.txt"
+LISTS = {"1": HERE / "pytorch_suite.txt", "2": HERE / "pytorch_suite_2.txt"}  # by PyTorch's first number
 CASE_TIMEOUT_S = 100
 
 # Skipped unless BACKEND is "mpi" when the module is imported, because Gloo lacks the operation.
@@ -59,10 +59,11 @@ def import_suite(backend, ranks):
         for supported in (suite.PROFILING_SUPPORTED_BACKENDS,
                           suite.SEND_RECV_PROFILING_SUPPORTED_BACKENDS):
             supported.append(backend)
-    # With this module, DDP imports another one that Python 3.11 refuses (a mutable default of a
-    # dataclass).
-    import torch.nn.parallel._replicated_tensor_ddp_utils as replicated
-    replicated._set_ddp_with_replicated_tensor = lambda _: None
+    if suite.torch.__version__.startswith("1."):
+        # With this module, DDP imports another one that Python 3.11 refuses (a mutable default of a
+        # dataclass).
+        import torch.nn.parallel._replicated_tensor_ddp_utils as replicated
+        replicated._set_ddp_with_replicated_tensor = lambda _: None
     return suite
 
 
@@ -80,9 +81,9 @@ def make_case_class(suite):
             self._start_processes(suite.torch.multiprocessing.get_context("fork").Process)
 
         @classmethod
-        def _run(cls, rank, test_name, file_name, pipe):
+        def _run(cls, rank, test_name, file_name, pipe, **options):
             suite.INIT_METHOD = os.environ["INIT_METHOD"]
-            return super()._run(rank, test_name, file_name, pipe)
+            return super()._run(rank, test_name, file_name, pipe, **options)
 
         def run_test(self, test_name, pipe):
             if test_name.startswith(NAMES_OF_BACKENDS):
@@ -137,7 +138,8 @@ def main():
     arguments = parse()
     suite = import_suite(arguments.backend, arguments.ranks)
     case_class = make_case_class(suite)
-    listed = LIST.read_text(encoding="utf-8").split()
+    path = LISTS[suite.torch.__version__.split(".")[0]]
+    listed = path.read_text(encoding="utf-8").split()
     names = arguments.cases or listed
     if arguments.full:
         names = unittest.TestLoader().getTestCaseNames(case_class)
@@ -148,7 +150,7 @@ def main():
     print({how: list(ends.values()).count(how) for how in ("passed", "failed", "skipped")})
     broken = [name for name in names if name in listed and ends[name] != "passed"]
     if broken:
-        print(f"listed in {LIST.name}, and did not pass: {' '.join(broken)}")
+        print(f"listed in {path.name}, and did not pass: {' '.join(broken)}")
     return 1 if broken else 0
 
 

@@ -3,6 +3,7 @@
 Before the fork, the test must not do anything that starts PyTorch's threads.
 """
 
+import contextlib
 import datetime
 import multiprocessing
 import os
@@ -62,7 +63,12 @@ def _run_rank(pipe, rank, size, url, store, backend, timeout, function, argument
         dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=size,
                                 timeout=timeout)
         result = function(rank, size, *arguments)
-        dist.destroy_process_group()
+        if dist.get_backend() == "gloo":
+            # The end of a group of Gloo's hangs now and then in PyTorch 2.6.
+            with contextlib.suppress(RuntimeError):  # it may have failed
+                dist.barrier()
+        else:
+            dist.destroy_process_group()
     except BaseException as error:  # Ctrl-C is a result, too
         result = Failed(error)
     pipe.send(result)
