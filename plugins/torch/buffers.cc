@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -42,7 +43,7 @@ void require_dense_cpu(const char* function, const at::Tensor& tensor) {
   TORCH_CHECK(tensor.layout() == at::kStrided, "ina: ", function,
               " takes dense tensors, not sparse ones");
   TORCH_CHECK(tensor.device().is_cpu(), "ina: ", function, " takes tensors on the CPU, not on ",
-              tensor.device());
+              tensor.device().str());
 }
 
 void require_type(const char* function, const std::vector<at::Tensor>& tensors,
@@ -50,13 +51,14 @@ void require_type(const char* function, const std::vector<at::Tensor>& tensors,
   for (const at::Tensor& tensor : tensors) {
     require_dense_cpu(function, tensor);
     TORCH_CHECK(tensor.scalar_type() == like.scalar_type(), "ina: ", function,
-                ": a tensor has type ", tensor.scalar_type(), ", another one ", like.scalar_type());
+                ": a tensor has type ", c10::toString(tensor.scalar_type()), ", another one ",
+                c10::toString(like.scalar_type()));
   }
 }
 
 void require_count(const char* function, const char* what, size_t found, size_t size) {
-  TORCH_CHECK(found == size, "ina: ", function, ": ", found, " ", what, " where ", size,
-              " are needed");
+  TORCH_CHECK(found == size, "ina: ", function, ": ", std::to_string(found), " ", what, " where ",
+              std::to_string(size), " are needed");
 }
 
 bool overlap(const at::Tensor& a, const at::Tensor& b) {

@@ -10,6 +10,9 @@
 
 namespace ina::plugin {
 
+// Texts of TORCH_CHECK get numbers as texts (std::to_string): PyTorch's wheels bring streams of
+// their own, and a number put into one of these from outside can end the process.
+
 /// Throws unless `tensor` is dense and in this process's memory.
 void require_dense_cpu(const char* function, const at::Tensor& tensor);
 /// Throws unless all of `tensors` have the type of `like`.

@@ -1,6 +1,7 @@
 #include "plugins/torch/process_group.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -49,8 +50,9 @@ size_t count_of(const at::Tensor& tensor, size_t units = 1) {
 
 void require_sizes(const char* function, const Tensors& tensors, int64_t elements) {
   for (const at::Tensor& tensor : tensors)
-    TORCH_CHECK(tensor.numel() == elements, "ina: ", function, ": a tensor has ", tensor.numel(),
-                " elements, another one ", elements);
+    TORCH_CHECK(tensor.numel() == elements, "ina: ", function, ": a tensor has ",
+                std::to_string(tensor.numel()), " elements, another one ",
+                std::to_string(elements));
 }
 
 /// The parts of `tensor` along its first dimension, as all_to_all_single has them.
@@ -61,7 +63,8 @@ Tensors parts_of(const char* function, const at::Tensor& tensor, const std::vect
   std::vector<int64_t> lengths = sizes;
   if (lengths.empty()) {
     TORCH_CHECK(tensor.size(0) % static_cast<int64_t>(ranks) == 0, "ina: ", function, ": ",
-                tensor.size(0), " rows cannot be split between ", ranks, " ranks equally");
+                std::to_string(tensor.size(0)), " rows cannot be split between ",
+                std::to_string(ranks), " ranks equally");
     lengths.assign(ranks, tensor.size(0) / static_cast<int64_t>(ranks));
   }
   require_count(function, "split sizes", lengths.size(), ranks);
@@ -69,18 +72,20 @@ Tensors parts_of(const char* function, const at::Tensor& tensor, const std::vect
   int64_t at = 0;
   for (const int64_t length : lengths) {
     TORCH_CHECK(length >= 0 && length <= tensor.size(0) - at, "ina: ", function,
-                ": the split sizes do not add up to the tensor's ", tensor.size(0), " rows");
+                ": the split sizes do not add up to the tensor's ", std::to_string(tensor.size(0)),
+                " rows");
     parts.push_back(tensor.narrow(0, at, length));
     at += length;
   }
-  TORCH_CHECK(at == tensor.size(0), "ina: ", function, ": the split sizes add up to ", at,
-              ", and the tensor has ", tensor.size(0), " rows");
+  TORCH_CHECK(at == tensor.size(0), "ina: ", function, ": the split sizes add up to ",
+              std::to_string(at), ", and the tensor has ", std::to_string(tensor.size(0)), " rows");
   return parts;
 }
 
 void require_other(const char* function, int rank, int own, int size) {
-  TORCH_CHECK(rank >= 0 && rank < size, "ina: ", function, ": there is no rank ", rank);
-  TORCH_CHECK(rank != own, "ina: ", function, ": rank ", rank, " is this rank");
+  TORCH_CHECK(rank >= 0 && rank < size, "ina: ", function, ": there is no rank ",
+              std::to_string(rank));
+  TORCH_CHECK(rank != own, "ina: ", function, ": rank ", std::to_string(rank), " is this rank");
 }
 
 /// Lets other threads of Python run meanwhile, if this one holds its lock. `task` does not throw.

@@ -24,7 +24,7 @@ at::Tensor from_bytes(const at::Tensor& bytes, const at::Tensor& like, std::vect
 
 SparseEntries::SparseEntries(const at::Tensor& tensor) {
   TORCH_CHECK(tensor.device().is_cpu(), "ina: sparse tensors must be on the CPU, not on ",
-              tensor.device());
+              tensor.device().str());
   const at::Tensor coalesced = tensor.detach().coalesce();
   indices_ = coalesced.indices();
   values_ = coalesced.values();
