@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """PyTorch's collectives and DistributedDataParallel on the backends ina and gloo, in turns.
 
-    bench_torch.py --build FOLDER [--ranks 2,4] [--lanes N] [--quick] [--json FILE]
+    bench_torch.py --build FOLDER [--ranks 2,4] [--lanes N] [--python PYTHON] [--quick]
+                   [--json FILE]
 
 Starts an ina-switchd in a temporary folder and, for each number of processes, the ranks of
 bench/torch/rank.py, which have a group of either backend. In each round an operation runs on one
@@ -25,18 +26,17 @@ from benchlib.processes import Ranks, temporary_folder
 from benchlib.switch import add_lanes_option, plain_switch
 
 RANK = pathlib.Path(__file__).resolve().parent.parent / "bench/torch/rank.py"
-PYTHON = "/usr/bin/python3"  # the interpreter of Debian's python3-torch
 SIZES = [1 << 20, 4 << 20, 16 << 20, 64 << 20]
 QUICK_SIZES = [1 << 20, 4 << 20]
 ROUNDS, QUICK_ROUNDS = 15, 5
 DEADLINE_S = 900
 
 
-def run_ranks(build, size, sizes, rounds, lanes):
+def run_ranks(build, size, sizes, rounds, lanes, python):
     os.environ["PYTHONPATH"] = str(build / "plugins/python")
     with temporary_folder() as folder, plain_switch(build, folder, lanes=lanes) as switch:
         os.environ["INA_URL"] = f"shm:{switch.socket}"
-        commands = [[PYTHON, str(RANK), "--store", str(folder / "store"), "--rank", str(rank),
+        commands = [[python, str(RANK), "--store", str(folder / "store"), "--rank", str(rank),
                      "--ranks", str(size), "--rounds", str(rounds), "--bytes", *map(str, sizes)]
                     for rank in range(size)]
         with Ranks(commands) as running:
@@ -57,8 +57,8 @@ def row_of(reports, choose, names, **more):
             "ratio": round(theirs / ours, 3)}
 
 
-def measure(build, size, sizes, rounds, lanes):
-    reports = run_ranks(build, size, sizes, rounds, lanes)
+def measure(build, size, sizes, rounds, lanes, python):
+    reports = run_ranks(build, size, sizes, rounds, lanes, python)
     collectives = [
         row_of(reports, lambda r, key=key: r["collectives"][key], ("ina_ms", "gloo_ms"),
                op=key.split()[0], procs=size, bytes=int(key.split()[1]))
@@ -72,6 +72,7 @@ def main():
     parser = command_line.parser_of(__doc__)
     parser.add_argument("--ranks", default="2,4")
     add_lanes_option(parser)
+    parser.add_argument("--python", default="/usr/bin/python3", help="with PyTorch; default: Debian's")
     parser.add_argument("--quick", action="store_true", help="smaller sizes, few rounds")
     options = command_line.parse(parser)
     build = options.build.resolve()
@@ -80,7 +81,8 @@ def main():
     for size in map(int, options.ranks.split(",")):
         collectives, training, equal = measure(
             build, size, QUICK_SIZES if options.quick else SIZES,
-            QUICK_ROUNDS if options.quick else ROUNDS, options.lanes)
+            QUICK_ROUNDS if options.quick else ROUNDS, options.lanes,
+            options.python)
         for row in collectives:
             print(f"{row['op']:<15}{size:>2} ranks {row['bytes']:>9} bytes  ina {row['ina_ms']:9.3f} ms"
                   f"  gloo {row['gloo_ms']:9.3f} ms  ratio {row['ratio']:.2f}", flush=True)

@@ -4,9 +4,9 @@
     tables.py [--check]
 
 The documents are docs/{evaluation,mpi,performance,pytorch,redistribution,reliability,security,
-themis}.md. A table is the text between a line `<!-- table: NAME -->` and the next empty line. The
+sixteen-cores,themis}.md. A table is the text between a line `<!-- table: NAME -->` and the next empty line. The
 files are docs/figures/{collectives,faults,jct,mpi,mpi-suites,peers,peers_collectives,pipeline,redistribute,
-siege,straggler-links,straggler-sim,straggler,themis,themis-live,themis_sim,torch,wire}.json.
+siege,straggler-links,straggler-sim,straggler,themis,themis-live,themis_sim,torch,wire}.json, and docs/figures/cores16.
 --check writes nothing and fails where a table differs from its file.
 """
 
@@ -583,13 +583,42 @@ def plugins():
                     "mpi-suites": mpi_suites(load("mpi-suites")["rows"])}}
 
 
+# A machine with sixteen cores
+
+def lanes(rows):
+    """`rows`: from pipeline_bench, of lanes in threads and of lanes one after another."""
+    measured = {row["value"]: row for row in select(rows, dimension="lanes", estimated=False)}
+    estimated = {row["value"]: row for row in select(rows, dimension="lanes", estimated=True)}
+    return table(["Lanes", "Measured, ns a packet", "Gbit/s", "spread", "Each alone, summed, Gbit/s"],
+                 [[n, f"{row['ns_per_packet']:.1f}", f"{row['gbit_per_s']:.0f}", f"{row['spread']:.2f}",
+                   f"{estimated[n]['gbit_per_s']:.0f}"] for n, row in sorted(measured.items())])
+
+
+def losses(rows):
+    rows = [row for row in rows if row["bytes"] == 1 << 20 and row["loss"] is not None]
+    return table(["Lost", "p50 ms", "p99 ms", "to that without losses"],
+                 [[f"{row['loss']:.2%}", f"{row['p50_us'] / 1e3:.1f}", f"{row['p99_us'] / 1e3:.1f}",
+                   f"{row['p50_us'] / rows[0]['p50_us']:.2f}"] for row in rows])
+
+
+def sixteen_cores():
+    torch = load("cores16/torch")
+    return {"peers, allreduce": peers_allreduce(load("cores16/peers")["rows"]),
+            "peers": peers(load("cores16/peers_collectives")["rows"]),
+            "lanes": lanes(load("cores16/lanes")["scaling"]),
+            "torch, collectives": torch_collectives(torch["collectives"]),
+            "torch, training": torch_training(torch["ddp"]),
+            "wire": wire(load("cores16/wire")["rows"]),
+            "losses": losses(load("cores16/loss")["rows"])}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
     for document, tables in (("evaluation", evaluation()), ("performance", performance()),
                              ("redistribution", redistribution()), ("reliability", reliability()),
-                             ("security", security()),
+                             ("security", security()), ("sixteen-cores", sixteen_cores()),
                              ("themis", themis()), *plugins().items()):
         path = ROOT / f"docs/{document}.md"
         old = path.read_text("utf-8")
