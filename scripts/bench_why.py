@@ -554,6 +554,7 @@ def run_all(build, folder, faults):
             progress.show(f"{number + 1} of {len(faults)}: {fault.name}")
             if fault.bed == "shared":
                 rows.append(run_fault(fault, shared))
+                shared.switch.require_running()
                 continue
             place = folder / fault.name
             bed = (NET_BEDS[fault.bed](build, place) if fault.bed in NET_BEDS

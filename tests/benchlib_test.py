@@ -199,7 +199,7 @@ class SwitchTest(unittest.TestCase):
                     self.fail("it does not run")
             config = (folder / "switch.yaml").read_text()
             self.assertIn(f'socket: "{folder}/switch.sock"', config)
-            self.assertIn("ports:\n  - name: shm0\n    type: shm\nlog:\n", config)
+            self.assertIn("ports:\n  - name: shm0\n    type: shm\nswitch:\n", config)
 
 
 class Results(unittest.TestCase):

@@ -27,6 +27,7 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 class GroupBase : public PyTorchGroup {
  public:
   using PyTorchGroup::PyTorchGroup;
+  ~GroupBase() override;
 
   virtual WorkPtr allreduce_sparse(std::vector<at::Tensor>& tensors,
                                    const c10d::AllreduceOptions& options) = 0;

@@ -80,6 +80,12 @@ class Switch:
                                  + self.log.read_text(errors="replace"))
             time.sleep(0.01)
 
+    def require_running(self):
+        """Raises BenchError with the switch's log if it has ended."""
+        if self.process.poll() is not None:
+            raise BenchError(f"ina-switchd has ended (status {self.process.returncode}):\n"
+                             + self.log.read_text(errors="replace"))
+
     def status(self):
         return status(self.build, self.socket)
 

@@ -194,6 +194,31 @@ INSTANTIATE_TEST_SUITE_P(All, MemifBridgePolicies,
                            return std::string(test.param.policy) + "_" + test.param.home;
                          });
 
+/// `urls`: of the ranks. The counts are those of tests/net/wire_test.py.
+void expect_every_collective(const std::vector<std::string>& urls, const std::string& job,
+                             const std::vector<std::string>& more, const std::string& done) {
+  std::vector<Process> workers;
+  for (size_t rank = 0; rank < urls.size(); ++rank) {
+    std::vector<std::string> command = {GRID_WORKER, urls[rank], job, std::to_string(rank),
+                                        std::to_string(urls.size())};
+    command.insert(command.end(), more.begin(), more.end());
+    workers.emplace_back(command);
+  }
+  for (Process& one : workers) EXPECT_EQ(one.output(), done) << job;
+}
+
+TEST_F(MemifBridge, EveryCollectiveByEveryTypeAndOperation) {
+  start_switch("esa", "spill");
+  start_bridge();
+  const std::vector<std::string> two = {memif_url(0), memif_url(1)};
+  const std::vector<std::string> three = {memif_url(0), shm_url(), memif_url(1)};
+  expect_every_collective(two, "two", {}, "ok 2629\n");
+  expect_every_collective(three, "three", {}, "ok 2629\n");
+  expect_every_collective(two, "two-uneven", {"uneven"}, "ok 1828\n");
+  expect_every_collective(three, "three-uneven", {"uneven"}, "ok 1828\n");
+  EXPECT_TRUE(status()["jobs"].empty());
+}
+
 TEST_F(MemifBridge, WorkersThatAreKilledUnderLoadHarmNobodyElse) {
   const int kills = full() ? 300 : 25;
   start_switch("esa");

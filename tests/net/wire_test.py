@@ -287,6 +287,17 @@ class OverUdp(EveryTransport, BedTest):
                           host.ip, host.mac, dtype, elements, times, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True)
 
+    def test_every_collective_with_more_ranks(self):
+        for ranks, more in ((5, "aggregator: {policy: esa, slots: 16}\n"), (8, "aggregator: {policy: static}\n")):
+            with self.subTest(ranks=ranks):
+                bed = self.bed(ranks, more)
+                for arguments, done in (([], "ok 2629"), (["uneven"], "ok 1828")):
+                    for worker in [self.start(bed, GRID_WORKER, rank, f"grid{len(arguments)}", rank, ranks, *arguments)
+                                   for rank in range(ranks)]:
+                        self.expect(worker, done)
+                self.check_idle(bed)
+                bed.close()
+
     def test_every_collective_of_64_mebibytes(self):
         bed = self.bed(2, "aggregator: {slot_bytes: 8192, slots: 1024}\n", mtu=9000)
         for worker in [self.start(bed, GRID_WORKER, rank, "large", rank, 2, 64 << 20)

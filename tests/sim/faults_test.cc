@@ -86,17 +86,6 @@ TEST(RegressionsOfCollectives, HoldNow) {
   }
 }
 
-/// A message that others had overtaken said that its worker's window was large: bare results were
-/// kept from a worker that waited for nothing else.
-TEST(RegressionsOfJoinedResults, HoldNow) {
-  for (const uint64_t seed : {581'508, 592'410}) {
-    const Scenario scenario = make_scenario(seed, {});
-    World world(scenario);
-    const Outcome outcome = world.run();
-    EXPECT_TRUE(outcome.violations.empty()) << text_of(scenario, outcome);
-  }
-}
-
 /// Arrays that change their layout, by plans of every method, whole and in pieces, are Schedules of
 /// many operations. Every byte of the final layout is compared, and they have no more memory than
 /// their plan states.

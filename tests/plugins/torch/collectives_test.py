@@ -364,7 +364,8 @@ class CollectivesTest(SwitchTest):
     def test_no_thread_per_operation(self):
         (few, ended), (many, ended_of_many) = self.run_ranks(2, threads_by_operations)[0]
         self.assertEqual((ended, ended_of_many), (0, 0))
-        self.assertEqual(few, many)
+        # How many threads run continuations depends on the scheduler, up to 32 of them.
+        self.assertLess(many - few, 100, "500 operations were in flight")
 
     def test_futures(self):
         self.run_ranks(3, futures)

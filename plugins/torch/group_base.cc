@@ -1,0 +1,7 @@
+#include "plugins/torch/group_base.h"
+
+namespace ina::plugin {
+
+GroupBase::~GroupBase() = default;
+
+}  // namespace ina::plugin
