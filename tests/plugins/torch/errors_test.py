@@ -11,7 +11,7 @@ import time
 import unittest
 
 import ranks
-from ranks import Failed, SwitchTest
+from ranks import Failed, SwitchTest, raised
 
 import torch
 import torch.distributed as dist
@@ -21,14 +21,6 @@ LOSS_DEADLINE_S = 20
 
 
 def nothing(rank, size):
-    return None
-
-
-def raised(call, *arguments, **options):
-    try:
-        call(*arguments, **options)
-    except Exception as error:  # noqa: BLE001
-        return f"{type(error).__name__}: {error}"
     return None
 
 

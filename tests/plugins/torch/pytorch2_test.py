@@ -11,7 +11,7 @@ import functools
 import unittest
 
 import ranks
-from ranks import SwitchTest
+from ranks import SwitchTest, raised
 
 import ina.torch
 import torch
@@ -67,14 +67,6 @@ def works_as_one(rank, size):
     assert torch.equal(total, sum(values(r) for r in range(size)))
     assert torch.equal(shared, values(1))
     return raised(group._end_coalescing, cpu)
-
-
-def raised(call, *arguments, **options):
-    try:
-        call(*arguments, **options)
-    except Exception as error:  # noqa: BLE001
-        return f"{type(error).__name__}: {error}"
-    return None
 
 
 def fail_together(rank, size):

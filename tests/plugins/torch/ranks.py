@@ -40,6 +40,15 @@ def await_that_others_give_up():
         raise AssertionError("the others still wait")
 
 
+def raised(call, *arguments, **options):
+    """Returns the text of what the call raises, with its type; None: nothing."""
+    try:
+        call(*arguments, **options)
+    except Exception as error:  # noqa: BLE001
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
 class Failed:
     """The exception of a rank."""
 
