@@ -84,9 +84,8 @@ std::string Admission::changed_text(const answer::Joined& joined) const {
 }
 
 Result<void> Admission::enter(const answer::Joined& joined, control::Heard& heard) {
+  if (auto checked = control::check(joined.place); !checked) return checked;
   const EngineConfig config = rules(joined);
-  if (config.window == 0 || config.lanes == 0)
-    return fail(INA_ERR_INTERNAL, "the switch granted an empty window");
   job_id_ = joined.place.job_id;
   job_key_ = joined.place.job_key;
   link_.make_engine(config);

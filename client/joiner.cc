@@ -21,6 +21,12 @@ namespace {
 constexpr Nanos kFirstPauseNs = 5'000'000;
 constexpr Nanos kLongestPauseNs = 200'000'000;
 
+/// After it, as before, the job may be ready soon.
+bool is_news(const answer::Message& said) {
+  return std::holds_alternative<answer::Waiting>(said) ||
+         std::holds_alternative<answer::Epoch>(said);
+}
+
 }  // namespace
 
 Result<Joiner::Joined> Joiner::join(const Url& url, Nanos deadline) {
@@ -76,10 +82,12 @@ Result<Joiner::Joined> Joiner::await_ready(Nanos deadline) {
   std::string missing = "the other ranks";
   bool asked = false;
   for (;;) {
+    const bool late = now_ns() >= deadline;
     auto message = control::hear(session_.control(), std::max<Nanos>(0, deadline - now_ns()));
     if (!message && message.error().status == INA_ERR_SWITCH_LOST) return Joined::kLost;
     if (!message) return tl::unexpected(message.error());
-    if (!*message) {
+    // A switch that tells news on and on is not waited for longer than one that is silent.
+    if (!*message || (late && is_news((*message)->message))) {
       if (std::exchange(asked, true) || !session_.send(0, request::Explain{}))
         return timed_out(missing, kNoAnswer);
       deadline = now_ns() + kExplainNs;

@@ -1,5 +1,6 @@
 #include "control/client.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include "control/absence.h"
@@ -16,6 +17,12 @@ Result<std::optional<Heard>> heard_at_all(Result<std::optional<Received>> receiv
   return std::optional<Heard>(std::move(*message));
 }
 
+// The largest that a switch can be configured for: switch.lcores, aggregator.slot_bytes,
+// jobs.window_bytes and straggler.run_ahead (a fragment of each lane more, where a lane has one).
+constexpr uint32_t kMostLanes = 64;
+constexpr uint32_t kMostSlotBytes = 64 << 10;
+constexpr uint64_t kMostWindowBytes = uint64_t{1} << 30;
+
 /// Reads the memory file beside an answer. `what`: the content's name in errors.
 Result<Json> content_of(const Heard& received, const std::string& what, const std::string& path) {
   if (received.lost_descriptors)
@@ -23,9 +30,15 @@ Result<Json> content_of(const Heard& received, const std::string& what, const st
                                        " of the switch at " + path +
                                        ": close some, or raise ulimit -n");
   struct stat file {};
-  if (received.fds.size() != 1 || ::fstat(received.fds[0].get(), &file) != 0)
+  // Only memory files have seals, and to ask for these never waits, whatever the descriptor is of.
+  if (received.fds.size() != 1 || ::fcntl(received.fds[0].get(), F_GET_SEALS) < 0 ||
+      ::fstat(received.fds[0].get(), &file) != 0)
     return fail(INA_ERR_INTERNAL,
                 "the switch at " + path + " sent a " + what + " without its content");
+  if (static_cast<uint64_t>(file.st_size) > kMaxStatusBytes)
+    return fail(INA_ERR_INTERNAL, "the switch at " + path + " sent a " + what + " of " +
+                                      std::to_string(file.st_size) + " bytes; at most " +
+                                      std::to_string(kMaxStatusBytes) + " are allowed");
   std::string text(static_cast<size_t>(file.st_size), '\0');
   if (::pread(received.fds[0].get(), text.data(), text.size(), 0) !=
       static_cast<ssize_t>(text.size()))
@@ -85,6 +98,18 @@ Result<void> say(const Connection& connection, const request::Message& message,
 Result<std::optional<Heard>> ask(const Connection& connection, const request::Message& message,
                                  Nanos timeout_ns) {
   return heard_at_all(connection.ask_text(to_text(message), timeout_ns));
+}
+
+Result<void> check(const answer::Place& place) {
+  const auto within = [](uint32_t value, uint32_t most) { return value >= 1 && value <= most; };
+  const uint64_t bytes = uint64_t{place.window} * place.slot_bytes;
+  if (within(place.lanes, kMostLanes) && within(place.slot_bytes, kMostSlotBytes) && bytes != 0 &&
+      bytes <= kMostWindowBytes + uint64_t{place.lanes} * place.slot_bytes)
+    return {};
+  return fail(INA_ERR_INTERNAL, "the switch granted what no switch has: a window of " +
+                                    std::to_string(place.window) + " fragments of " +
+                                    std::to_string(place.slot_bytes) + " bytes in " +
+                                    std::to_string(place.lanes) + " lanes");
 }
 
 Error error_of(const answer::Message& message) {

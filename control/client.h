@@ -29,6 +29,10 @@ Result<std::optional<Heard>> ask(const Connection& connection, const request::Me
 /// Why a switch ended or refused something, from a message of any kind.
 Error error_of(const answer::Message& message);
 
+/// Checks the numbers of a place but `shm`: a program that only claims to be the switch must not
+/// decide how much memory this process takes.
+Result<void> check(const answer::Place& place);
+
 /// The switch's status, as `inactl status --json` prints it. `path`: the control socket, or
 /// "tcp:HOST:PORT", or "tls:HOST:PORT". `token`: over TCP, see control/tokens.h; the jobs are those
 /// of its tenant then, or of the certificate's. `tls`: Connection::open().

@@ -21,7 +21,7 @@ namespace ina::control {
 
 inline constexpr size_t kMaxMessageBytes = 16 * 1024;
 inline constexpr size_t kMaxDescriptors = 80;
-/// Of a switch's message over TCP: the status cannot be a memory file there.
+/// Of a status or a trace: a memory file, or over TCP the switch's message itself.
 inline constexpr size_t kMaxStatusBytes = 16 * 1024 * 1024;
 
 struct Received {

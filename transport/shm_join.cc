@@ -1,8 +1,23 @@
 #include "transport/shm_join.h"
 
+#include <bit>
 #include <iterator>
 
 namespace ina::client {
+
+namespace {
+
+// Of a lane's send ring, which this process makes: 64 rows of the largest slots, or 1 MiB of the
+// smallest.
+constexpr uint64_t kMostSendBytes = 4 << 20;
+constexpr uint32_t kMostSendRows = 4096;
+
+bool fits(const control::answer::ShmEnd& shm, uint32_t slot_bytes) {
+  return std::has_single_bit(shm.tx_depth) && std::has_single_bit(shm.rx_depth) &&
+         shm.tx_depth <= kMostSendRows && uint64_t{shm.tx_depth} * slot_bytes <= kMostSendBytes;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<ShmTransport>> join_shm(const control::answer::Place& place,
                                                control::Heard& joined, BulkCopier& copier) {
@@ -15,6 +30,11 @@ Result<std::unique_ptr<ShmTransport>> join_shm(const control::answer::Place& pla
                                      ", this program (" INA_PROJECT_VERSION ") layout " +
                                      std::to_string(io::shm::kLayoutVersion) +
                                      ": install matching versions");
+  if (auto checked = control::check(place); !checked) return tl::unexpected(checked.error());
+  if (!fits(shm, place.slot_bytes))
+    return fail(INA_ERR_INTERNAL, "the switch granted rings that no switch has: of " +
+                                      std::to_string(shm.tx_depth) + " and " +
+                                      std::to_string(shm.rx_depth) + " entries");
   const io::shm::Geometry geometry{place.lanes,      shm.tx_depth,    shm.rx_depth,
                                    place.slot_bytes, shm.result_rows, shm.side_rows};
   if (joined.lost_descriptors)

@@ -3,9 +3,10 @@
 
     attacker.py UID ATTACK SOCKET JOB OPTIONS
 
-ATTACK is a name from descriptors.py, memory.py or control.py; OPTIONS are the attack's own, as
-JSON. The program starts as root and becomes UID. It takes the same orders as ina-siege
-(ina_siege.cc), "begin" and "end", one a line. The answer to each is the work done so far, as JSON.
+ATTACK is a name from descriptors.py, memory.py, control.py, bridge.py or false_switch.py; OPTIONS
+are the attack's own, as JSON. The program starts as root and becomes UID. It takes the same orders
+as ina-siege (ina_siege.cc), "begin" and "end", one a line. The answer to each is the work done so
+far, as JSON.
 """
 
 import contextlib
@@ -14,12 +15,15 @@ import os
 import select
 import sys
 
+import bridge
 import control
 import descriptors
+import false_switch
 import memory
 from attack import FAILURES
 
-ATTACKS = descriptors.ATTACKS | memory.ATTACKS | control.ATTACKS
+ATTACKS = (descriptors.ATTACKS | memory.ATTACKS | control.ATTACKS | bridge.ATTACKS |
+           false_switch.ATTACKS)
 
 
 def become(uid):

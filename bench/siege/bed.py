@@ -195,16 +195,19 @@ class Sums:
 
 class Bed:
     def __init__(self, build, *, tenants=True, nofile=None, control="", more="", mapped=0,
-                 register_every=0):
+                 register_every=0, bridge=False):
         """`nofile`: the switch's RLIMIT_NOFILE. `mapped`: memory mappings that the switch gets
         besides its own. `register_every`: the victim registers memory each time after this number
-        of sums."""
+        of sums. `bridge`: rank 1 of the victim is behind an ina-memif, which is attacked."""
         self.build = pathlib.Path(build)
         self.nofile = nofile
         self.mapped = mapped
         self.register_every = register_every
         self.switch = None
+        self.bridge = None
+        self.has_bridge = bridge
         self.newcomer = None
+        self.figures = {}  # more of the row's results
         self.trouble = ""
         self.victims = []
         self.workers = []
@@ -213,6 +216,9 @@ class Bed:
         self.folder.chmod(0o755)
         os.chown(self.folder, SWITCH_UID, SWITCH_UID)
         self.socket = self.folder / "switch.sock"
+        self.bridge_folder = self.folder / "bridge"
+        # Where attackers connect to.
+        self.attacked = self.bridge_folder / "control.sock" if bridge else self.socket
         self.log_path = self.folder / "log"
         self.config = self.folder / "switchd.yaml"
         self.config.write_text(CONFIG.format(log=self.log_path, socket=self.socket, more=more,
@@ -314,8 +320,13 @@ class Bed:
                     shared = int(field_of(pid, "RssShmem")) << 10
                     rss = (int(field_of(pid, "VmRSS")) << 10) - (shared if self.cgroup.path else 0)
                 fds += len(os.listdir(f"/proc/{pid}/fd"))
-        return {"rss": rss, "shared": shared, "cgroup": self.cgroup.usage(), "fds": fds,
-                "log": self.log_bytes()}
+        found = {"rss": rss, "shared": shared, "cgroup": self.cgroup.usage(), "fds": fds,
+                 "log": self.log_bytes()}
+        if self.bridge:
+            found["bridge_rss"] = int(field_of(self.bridge.pid, "VmRSS")) << 10
+            found["bridge_fds"] = sum(len(os.listdir(f"/proc/{pid}/fd"))
+                                      for pid in children_of(self.bridge.pid))
+        return found
 
     def switch_cpu_seconds(self):
         return cpu_seconds(self.switch.pid)
@@ -353,14 +364,46 @@ class Bed:
 
     # The other parties
 
+    def start_bridge(self):
+        """Starts an ina-memif that its user, the victim, has opened to others."""
+        self.bridge_folder.mkdir()
+        os.chown(self.bridge_folder, VICTIM_UID, VICTIM_UID)
+        self.bridge_folder.chmod(0o777)
+        log = self.folder / "bridge.err"
+        with open(log, "ab") as errors:
+            self.bridge = subprocess.Popen(
+                [self.build / "programs/memif/ina-memif", "--switch", self.socket, "--socket",
+                 self.attacked, "--memif", self.bridge_folder / "memif.sock", "--workers", "4",
+                 "--mode", "0666"], stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, cwd="/",
+                start_new_session=True, user=VICTIM_UID, group=VICTIM_UID, extra_groups=[])
+        self.wait("ina-memif to serve", lambda: " serving" in log.read_text())
+
+    def bridge_problem(self):
+        """Returns why the bridge does not serve any more; empty: it does, or there is none."""
+        if not self.bridge:
+            return ""
+        if self.bridge.poll() is not None:
+            return (f"ina-memif has ended with {self.bridge.returncode}: " +
+                    (self.folder / "bridge.err").read_text(errors="replace")[-300:])
+        done = self.run_switch_tool("status", "--json", "--socket", self.attacked)
+        return "" if done.returncode == 0 else f"ina-memif does not answer: {done.stderr.strip()}"
+
+    def url_of(self, rank):
+        if not self.has_bridge or rank == 0:
+            return f"shm:{self.socket}"
+        return (f"memif:{self.bridge_folder}/memif.sock?id=0&ip=10.0.0.2&mtu=9000"
+                f"&control={self.attacked}")
+
     def start_victims(self):
+        if self.has_bridge:
+            self.start_bridge()
         self.sums = Sums(self.folder / "sums-0")
         for rank in range(2):
             log = self.folder / f"sums-{rank}"
             log.touch()
             os.chown(log, VICTIM_UID, VICTIM_UID)
             self.victims.append(subprocess.Popen(
-                [self.build / "bench/ina-siege-victim", f"shm:{self.socket}", VICTIM, str(rank),
+                [self.build / "bench/ina-siege-victim", self.url_of(rank), VICTIM, str(rank),
                  "2", str(SUM_ELEMENTS), log, str(self.register_every)], stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd="/",
                 user=VICTIM_UID, group=VICTIM_UID, extra_groups=[]))
@@ -394,7 +437,7 @@ class Bed:
             command = [self.build / "bench/ina-siege", name.removeprefix("ring:"), self.socket, job]
         else:
             ids = {}
-            command = [sys.executable, HERE / "attacker.py", uid, name, self.socket, job,
+            command = [sys.executable, HERE / "attacker.py", uid, name, self.attacked, job,
                        json.dumps(options)]
         worker = Worker(command, self.folder, f"attacker-{len(self.workers)}", **ids)
         self.workers.append(worker)
@@ -431,6 +474,10 @@ class Bed:
         self.attackers_end()
         if self.newcomer:
             self.newcomer.stop()
+        if self.bridge:
+            with contextlib.suppress(OSError):
+                os.killpg(self.bridge.pid, signal.SIGKILL)
+            self.bridge.wait()
         if self.switch and self.switch.poll() is None:
             self.switch.terminate()
             try:

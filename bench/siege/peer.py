@@ -61,6 +61,14 @@ def fallocate(fd, offset, length, mode=FALLOC_FL_KEEP_SIZE):
         raise OSError(ctypes.get_errno(), "fallocate")
 
 
+def send_on(connection, message, fds=()):
+    data = message if isinstance(message, bytes) else json.dumps(message).encode()
+    if fds:
+        socket.send_fds(connection, [data], list(fds))
+    else:
+        connection.send(data)
+
+
 class Peer:
     """One connection. Descriptors that the switch sends are kept in `fds` until close()."""
 
@@ -81,11 +89,7 @@ class Peer:
                 time.sleep(0.002)
 
     def send(self, message, fds=()):
-        data = message if isinstance(message, bytes) else json.dumps(message).encode()
-        if fds:
-            socket.send_fds(self.socket, [data], list(fds))
-        else:
-            self.socket.send(data)
+        send_on(self.socket, message, fds)
 
     def receive(self):
         data, fds, _, _ = socket.recv_fds(self.socket, MESSAGE_BYTES, 253)

@@ -207,6 +207,8 @@ class Play:
             gone = bed.switch.poll() is not None
             self.problem("the switch is gone, or does not answer: " +
                          (bed.switch_errors() if gone else bed.trouble)[-300:])
+        if problem := bed.bridge_problem():
+            self.problem(problem)
         time.sleep(DRAIN_S)
         trouble = bed.victims_end() if alive else "the switch is gone"
         if trouble:
@@ -222,7 +224,7 @@ class Play:
             self.problem(f"the log: {text}")
         result |= {"cgroup": bed.cgroup.path is not None,
                    "attacker_cores": round(mean(self.shares), 3), "attacker": did,
-                   **self.switch_cores(), "control": self.row.control,
+                   **self.switch_cores(), **bed.figures, "control": self.row.control,
                    "held": not self.problems, "problems": self.problems}
         if not bed.cgroup.path:
             result["cgroup_reason"] = bed.cgroup.reason
@@ -283,6 +285,11 @@ class Play:
                   "switch_mappings_before": self.mappings_before}
         limit = QUOTA + SLACK if self.row.tenants else MEMORY_MAX
         grown = {"resident memory": rss}
+        if "bridge_rss" in self.before:
+            bridge = max(0, most("bridge_rss") - self.before["bridge_rss"])
+            result |= {"bridge_rss_growth_bytes": bridge, "bridge_descriptors": most("bridge_fds")}
+            if bridge > SLACK:
+                self.problem(f"the bridge's memory grew by {bridge >> 20} MiB")
         if self.before["cgroup"] is not None:
             result["cgroup_growth_bytes"] = max(0, most("cgroup") - self.before["cgroup"])
             grown["memory in its cgroup"] = result["cgroup_growth_bytes"]

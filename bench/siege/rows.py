@@ -6,6 +6,7 @@ import subprocess
 import typing
 
 from bed import DEADLINE_S, MIB, NEWCOMER_UID, RESERVED, VICTIM
+from deceived import PORT, deceive
 
 WAYS = ("wrong", "right", "unread", "many")
 
@@ -122,6 +123,16 @@ def kill_and_start(bed):
     return ["the victim's job does not come back"]
 
 
+def false_switch(kind, what):
+    """A row whose attack is a false switch. `kind`: the clients, as deceived.py has them."""
+    return Row(f"false_switch_{kind}", what, "false_switch", {"port": PORT}, pairs=3,
+               alongside=lambda bed: deceive(bed, kind))
+
+
+def on_bridge(name, what, attack, **options):
+    return Row(f"bridge_{name}", what, attack, options, bed={"bridge": True})
+
+
 def linger(ways, name, what, **more):
     return Row(name, what, "linger", {"ways": ways}, **more)
 
@@ -215,5 +226,23 @@ ROWS = (
         "lane's eventfd rung", "ring:wake", honest="work"),
     Row("ring_empty", "the lane's eventfd rung all the time, with nothing to be sent", "ring:ring"),
     Row("doorbell_waiters", "409,600 waiters on the own doorbell", "ring:doorbell"),
+    # The memif bridge; the victim's rank 1 is behind it
+    on_bridge("linger", "TCP sockets that linger 30 s, to `ina-memif`: in messages that carry no "
+              "descriptors, unread, and 253 in a message", "linger",
+              ways=["wrong", "unread", "many"]),
+    on_bridge("fuse_flush", "files of a FUSE file system that never answers FLUSH, the same ways",
+              "silent", ways=["wrong", "unread", "many"], silent="FLUSH"),
+    on_bridge("abandoned", "workers that stop at every stage of joining by `ina-memif`, stay, and "
+              "go without a word", "bridge_abandoned"),
+    on_bridge("hold", "all connections that `ina-memif` takes, without a word", "hold_connections"),
+    on_bridge("garbage", "each control message with fields of wrong types, to `ina-memif`",
+              "garbage"),
+    on_bridge("unread", "questions for the status by `ina-memif`, whose answers nobody reads",
+              "bridge_unread"),
+    # A program in the switch's place
+    false_switch("inactl", "a false switch for `inactl`: silence, noise, deep nesting, wrong "
+                 "types, answers without end, wrong descriptors, lengths without bounds"),
+    false_switch("libina", "the same for a worker that joins, and places with absurd windows, "
+                 "rings and regions"),
 )
 assert len({row.name for row in ROWS}) == len(ROWS)

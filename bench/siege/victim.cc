@@ -122,7 +122,7 @@ class Worker {
 int main(int argc, char** argv) {
   if (argc < 7) return 2;
   ina_config config = ina::config_of(argv);
-  config.timeout_us = 120'000'000;
+  if (!std::getenv("INA_TIMEOUT_US")) config.timeout_us = 120'000'000;
   const auto elements = static_cast<size_t>(std::atoll(argv[5]));
   const uint64_t register_every = argc > 7 ? std::strtoull(argv[7], nullptr, 10) : 0;
   Log log(argv[6]);

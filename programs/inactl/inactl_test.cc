@@ -301,10 +301,12 @@ TEST_F(Inactl, WithoutASwitchTheErrorComesWithinASecondAndNamesTheSocket) {
     expect_error(command, nobody);
 }
 
-/// What a false switch says, and the content of the memory file beside it, if it sends one.
+/// What a false switch says, and the content of the memory file beside it, if it sends one, which
+/// has `bytes` in all if they are more.
 struct FalseAnswer {
   std::string text;
   std::optional<std::string> content;
+  off_t bytes = 0;
 };
 
 /// Says it to each that asks, and hangs up.
@@ -322,6 +324,9 @@ void answer_falsely(const std::stop_token& stop, const control::Listener& listen
     if (answer.content) {
       ASSERT_EQ(::write(file.get(), answer.content->data(), answer.content->size()),
                 static_cast<ssize_t>(answer.content->size()));
+      if (answer.bytes != 0) {
+        ASSERT_EQ(::ftruncate(file.get(), answer.bytes), 0);
+      }
       fds.push_back(file.get());
     }
     (void)(*connection)->send_text(answer.text, fds);
@@ -348,6 +353,7 @@ TEST_F(Inactl, AFalseSwitchIsNoCrash) {
       {status, ""},
       {status, "[]"},
       {status, std::string(100'000, '[')},
+      {status, "{}", off_t{1} << 40},
       {R"({"type": "status", "status": {}})", {}}};
   const FalseAnswer texts[] = {
       {status, "{}"},

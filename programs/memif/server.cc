@@ -25,6 +25,7 @@ constexpr Nanos kNobodyNs = 1'000'000'000;
 // As the switch's control.join_timeout and control.max_unjoined.
 constexpr Nanos kFirstWordNs = 10'000'000'000;
 constexpr size_t kMaxUnjoined = 64;
+constexpr int kAcceptedPerTurn = 4;
 
 // memif takes and gives a frame within a burst: buffers beyond a few bursts are of no use.
 constexpr uint16_t kDescriptors = 256;
@@ -148,6 +149,8 @@ void Server::turn(Nanos timeout_ns) {
     // The switch's last messages before its end come first.
     const bool goes_on = (!ready(2 * i + 3) || one.session->on_switch()) &&
                          (!ready(2 * i + 2) || one.session->on_worker());
+    // Messages of many connections must not add up to a pause for those with packets.
+    if (ready(2 * i + 2) || ready(2 * i + 3)) (void)poll_interfaces();
     const bool silent = one.session->switch_fd() < 0 && now - one.since > kFirstWordNs;
     if (goes_on && !silent) continue;
     logging::info("connection closed", one.session->source())("worker", one.session->name());
@@ -162,7 +165,8 @@ void Server::turn(Nanos timeout_ns) {
 }
 
 void Server::accept_workers() {
-  for (;;) {
+  // Those who still wait are next turn's: the interfaces are looked at in between.
+  for (int i = 0; i < kAcceptedPerTurn; ++i) {
     auto accepted = listener_->accept();
     if (!accepted) {
       logging::warn("no connection accepted", "accept")("text", accepted.error().text);

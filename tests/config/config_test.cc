@@ -10,6 +10,7 @@
 #include <random>
 #include <sstream>
 
+#include "scheduler/policies.h"
 #include "switchd/config/keys.h"
 #include "switchd/config/values.h"
 
@@ -32,6 +33,14 @@ Config load(std::string_view text) {
   const auto config = load_config(text, "x.yaml");
   EXPECT_TRUE(config) << config.error().front().to_string();
   return config.value_or(Config{});
+}
+
+/// The names of the registry's policies.
+std::string policies(std::string_view between, bool hashed_alone) {
+  std::vector<std::string_view> names;
+  for (const auto& [name, kind] : scheduler::kPolicyNames)
+    if (!hashed_alone || scheduler::traits(kind).hashed) names.push_back(name);
+  return fmt::format("{}", fmt::join(names, between));
 }
 
 TEST(Config, LongTextIsCutBetweenCharactersAndEscaped) {
@@ -71,8 +80,8 @@ TEST(Overrides, AreCheckedLikeTheText) {
   ASSERT_FALSE(unknown);
   std::vector<std::string> lines;
   for (const ConfigError& error : unknown.error()) lines.push_back(error.to_string());
-  EXPECT_THAT(lines, ElementsAre("x.yaml: aggregator.policy: best is unknown (known: static, fcfs, "
-                                 "esa)",
+  EXPECT_THAT(lines, ElementsAre("x.yaml: aggregator.policy: best is unknown (known: " +
+                                     policies(", ", false) + ")",
                                  "x.yaml: aggregator.wais: unknown key; did you mean \"ways\"?",
                                  "x.yaml:1:21: aggregator.slots: 0 is not in 1..2^24"));
   const auto together = load_config("aggregator: {policy: esa}\nstraggler: {help: leader}\n",
@@ -125,7 +134,7 @@ const BadCase kBadCases[] = {
     {"slot_bytes_large", "aggregator: {slot_bytes: 65 KiB}",
      "1:26: aggregator.slot_bytes: 65 KiB is not in 256..64 KiB"},
     {"policy", "aggregator: {policy: lru}",
-     "1:22: aggregator.policy: lru is unknown (known: static, fcfs, esa)"},
+     "1:22: aggregator.policy: lru is unknown (known: " + policies(", ", false) + ")"},
     {"residual", "esa: {residual: yes}", "1:17: esa.residual: yes is not true or false"},
     {"residual_list", "esa: {residual: [true]}", "1:17: esa.residual: a list is not true or false"},
     {"decay", "esa: {decay: slow}",
@@ -340,7 +349,8 @@ const BadCase kBadCases[] = {
      "1:35: tenants[0].priority_max: 0 is not in 1..255"},
     {"help_static", "straggler: {help: leader}",
      "1:19: straggler.help: leader does not go with aggregator.policy: static (the default), whose "
-     "slots wait for everybody; set aggregator.policy: fcfs or esa, or straggler.help: off"},
+     "slots wait for everybody; set aggregator.policy: " +
+         policies(" or ", true) + ", or straggler.help: off"},
     {"help_spill", "aggregator: {policy: esa}\nstraggler: {help: spill}",
      "2:19: straggler.help: spill needs fallback.home: spill, not workers (the default); set it, "
      "or "

@@ -96,8 +96,25 @@ c++ -std=c++20 -I $SOURCE/include $SCRATCH/sum.cc -L $BUILD/client -lina \\
   -Wl,-rpath,$BUILD/client -o train
 export INA_RANK=0 INA_WORLD_SIZE=1
 """
+# Where the recipe is followed. `./dev build` gives the programs that tests/docs/meson.build makes of it.
+POLICY_OF_THE_RECIPE = """\
+cp -r $SOURCE/conf conf
+cat >dev <<'END'
+#!/bin/sh -e
+case "$*" in
+build)
+  mkdir -p build/switchd/config build/sim
+  ln -s $BUILD/tests/docs/ina-config-doc build/switchd/config
+  ln -s $BUILD/tests/docs/ina-faultsim build/sim ;;
+"test --only config") $BUILD/tests/docs/config_test ;;
+*) echo "dev: $* is not known here"; exit 1 ;;
+esac
+END
+chmod +x dev
+"""
 PROLOGUES = {"docs/administration.md": SWITCH_FOR_ADMINISTRATORS,
-             "docs/memif.md": SWITCH_WITH_SHM_PORT}
+             "docs/memif.md": SWITCH_WITH_SHM_PORT,
+             "docs/policies.md": POLICY_OF_THE_RECIPE}
 # What is run before a block, and after it, by the functions of the document's prologue.
 PREPARATIONS = {
     "a job": ("run_job", "end_job"),
