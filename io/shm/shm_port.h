@@ -169,7 +169,7 @@ class ShmPort {
   bool ecn_;
   Fd epoll_;
   size_t max_endpoints_;
-  std::vector<Endpoint> endpoints_;  ///< those that were attached once; capacity is fixed
+  std::vector<Endpoint> endpoints_;    ///< those that were attached once; capacity is fixed
   std::vector<EndpointIndex> active_;  ///< by job; capacity is fixed
   std::vector<Crew> crews_;            ///< of `active_`; likewise
   size_t next_ = 0;                    ///< crew with which polling goes on
