@@ -10,20 +10,12 @@ import time
 import unittest
 
 import ranks
-from ranks import Failed, SwitchTest
+from ranks import Failed, SwitchTest, raised
 
 import torch
 import torch.distributed as dist
 
 SIZES = [0, 1, 1000, 1_000_000]
-
-
-def raised(call, *arguments, **options):
-    try:
-        call(*arguments, **options)
-    except Exception as error:  # noqa: BLE001
-        return f"{type(error).__name__}: {error}"
-    return None
 
 
 def message(source, size, dtype=torch.float32):
