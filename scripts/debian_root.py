@@ -1,9 +1,21 @@
-"""What an installation leaves in the root folder of a small Debian, for test_debs.py and
-deb_services.py."""
+"""The root folder of a small Debian: commands inside, and what an installation leaves there. For
+test_debs.py, deb_services.py and test_torch2.py."""
+
+import shlex
 
 # The state of dpkg and apt, logs and caches change with every installation.
 CHANGING = ("var/lib/dpkg", "var/lib/apt", "var/cache", "var/log", "tmp", "root", "proc", "sys", "dev", "packages",
             "etc/ld.so.cache", "var/lib/systemd")
+
+
+def entering(root, *command, folders=()):
+    """Returns the words that run `command` inside, in a tree of processes and mounts of its own, which
+    end with it. `folders`: folders of this machine that have the same paths inside."""
+    place = shlex.quote(str(root))
+    mounts = [f"mount -t proc proc {place}/proc", *(f"mount --rbind {at} {place}{at}" for at in ("/sys", "/dev")),
+              *(f"mkdir -p {place}{at} && mount --bind {at} {place}{at}" for at in map(shlex.quote, map(str, folders)))]
+    return ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c",
+            " && ".join([*mounts, "cd /", 'exec chroot "$0" "$@"']), root, *command]
 
 
 def files_of(root):

@@ -17,7 +17,7 @@ import tempfile
 import time
 
 import deb_services
-from debian_root import accounts_of, check_nothing_left, contents
+from debian_root import accounts_of, check_nothing_left, contents, entering
 
 DEADLINE_S = 600
 LONGEST_INSTALL_S = 60
@@ -28,15 +28,9 @@ def run(*command, **options):
                           timeout=DEADLINE_S, **options)
 
 
-# Runs a shell in a process tree of its own, whose mounts end with it.
-ENTER = """
-mount -t proc proc "$0/proc" && mount --rbind /sys "$0/sys" && mount --rbind /dev "$0/dev" && exec chroot "$0" "$@"
-"""
-
-
 def inside(root, *command, **options):
     print("+", *command, flush=True)
-    return run("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", ENTER, root, "env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8", *command, **options)
+    return run(*entering(root, "env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8", *command), **options)
 
 
 def check_use(root):

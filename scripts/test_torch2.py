@@ -16,6 +16,8 @@ import subprocess
 import sys
 import time
 
+from debian_root import entering
+
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 TESTS = SOURCE / "tests/plugins/torch"
 # Left out: tickets_test.py needs a switch with gRPC.
@@ -25,14 +27,6 @@ OPTIONS = ["-Dbuildtype=release", "-Db_ndebug=if-release", "-Dplugins=enabled", 
            *(f"-D{feature}=disabled" for feature in ("tests", "bench", "demo", "admin", "metrics", "systemd", "sim", "mpi"))]
 TARGETS = ["plugins", "switchd/ina-switchd", "programs/inactl/inactl"]
 TEST_DEADLINE_S = 1800
-# Runs a command in a tree of processes and mounts of its own, which end with it. The source and the
-# build have the same paths inside.
-ENTER = """
-root=$0 source=$1 folder=$2; shift 2
-mount -t proc proc "$root/proc" && mount --rbind /sys "$root/sys" && mount --rbind /dev "$root/dev" &&
-mkdir -p "$root$source" "$root$folder" && mount --bind "$source" "$root$source" &&
-mount --bind "$folder" "$root$folder" && cd / && exec chroot "$root" "$@"
-"""
 
 
 def packages():
@@ -62,9 +56,8 @@ class System:
                   "PATH=/usr/sbin:/usr/bin:/sbin:/bin", f"CCACHE_DIR={self.ccache}", "PYTHONWARNINGS=ignore",
                   "USE_LIBUV=0",  # PyTorch's default, which Debian's PyTorch does not have
                   *map(str, command)]
-        return subprocess.run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", ENTER, self.root,
-                               SOURCE, self.folder, *inside], check=check, stdin=subprocess.DEVNULL, text=True,
-                              **options)
+        return subprocess.run(entering(self.root, *inside, folders=(SOURCE, self.folder)), check=check,
+                              stdin=subprocess.DEVNULL, text=True, **options)
 
     def compile(self):
         if not (self.build / "build.ninja").exists():
