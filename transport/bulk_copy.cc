@@ -23,13 +23,6 @@ int cpus_of_this_process() {
   return CPU_COUNT(&set);
 }
 
-/// Every rank of the job may be on this host, and each lane of the switch polls on a core of its
-/// own.
-int threads_beside(uint32_t lanes, uint32_t local_ranks) {
-  const int free = cpus_of_this_process() - static_cast<int>(lanes);
-  return std::clamp(free / static_cast<int>(std::max(1u, local_ranks)), 1, 8);
-}
-
 /// Whole lines go past the caches, which saves reading them first.
 void stream(std::byte* to, const std::byte* from, size_t bytes) {
   const size_t head = std::min(bytes, -reinterpret_cast<uintptr_t>(to) % kLineBytes);
@@ -62,13 +55,22 @@ struct BulkCopier::Arena {
   tbb::task_arena arena;
 };
 
-BulkCopier::BulkCopier(int threads, uint32_t local_ranks)
-    : chooses_(threads <= 0), local_ranks_(local_ranks) {
-  set_threads(chooses_ ? threads_beside(1, local_ranks) : threads);
+BulkCopier::BulkCopier(int threads, uint32_t local_ranks, int cpus)
+    : chooses_(threads <= 0),
+      local_ranks_(std::max(1u, local_ranks)),
+      cpus_(cpus > 0 ? cpus : cpus_of_this_process()) {
+  set_threads(chooses_ ? threads_beside(1) : threads);
 }
 
 void BulkCopier::leave_cores_to(uint32_t lanes) {
-  if (chooses_) set_threads(threads_beside(lanes, local_ranks_));
+  if (chooses_) set_threads(threads_beside(lanes));
+}
+
+/// Every rank of the job may be on this host, and each lane of the switch polls on a core of its
+/// own.
+int BulkCopier::threads_beside(uint32_t lanes) const {
+  const int free = cpus_ - static_cast<int>(lanes);
+  return std::clamp(free / static_cast<int>(local_ranks_), 1, 8);
 }
 
 void BulkCopier::set_threads(int threads) {

@@ -13,8 +13,9 @@ namespace ina::client {
 class BulkCopier {
  public:
   /// `threads`: 1 copies in the caller; 0 takes what the process's CPU set leaves for each of
-  /// `local_ranks` workers beside a switch of one packet loop on this host.
-  BulkCopier(int threads, uint32_t local_ranks);
+  /// `local_ranks` workers beside a switch of one packet loop on this host. `cpus`: in that set; 0:
+  /// it is looked at.
+  BulkCopier(int threads, uint32_t local_ranks, int cpus = 0);
   ~BulkCopier();
   BulkCopier(const BulkCopier&) = delete;
   BulkCopier& operator=(const BulkCopier&) = delete;
@@ -28,10 +29,12 @@ class BulkCopier {
 
  private:
   struct Arena;
+  int threads_beside(uint32_t lanes) const;
   void set_threads(int threads);
 
   bool chooses_ = false;  ///< the number of threads
   uint32_t local_ranks_;
+  int cpus_;
   int threads_ = 0;
   std::unique_ptr<Arena> arena_;
 };
