@@ -3,6 +3,7 @@
 #pragma once
 
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <memory>
 #include <optional>
@@ -52,6 +53,8 @@ struct PeerCredentials {
   std::string source() const;
   /// The same as a number.
   uint64_t key() const { return remote ? uint64_t{1} << 32 | ip : uid; }
+  /// Root and this process's own user, on this host: they could stop this process.
+  bool is_trusted() const { return !remote && (uid == 0 || uid == ::geteuid()); }
 };
 
 /// One end of a connection. Not thread-safe, but one thread may send while another receives.

@@ -1,7 +1,6 @@
 // A control connection, as the conductor knows it.
 #pragma once
 
-#include <unistd.h>
 
 #include <map>
 #include <memory>
@@ -15,11 +14,6 @@
 namespace ina::switchd {
 
 struct Job;
-
-/// Root and the switch's own user, on this host: they could stop the switch.
-inline bool is_trusted(const control::PeerCredentials& peer) {
-  return !peer.remote && (peer.uid == 0 || peer.uid == ::geteuid());
-}
 
 /// The control connection of a worker, of a fallback server, or of its part in one job.
 struct Client {
@@ -38,6 +32,7 @@ struct Client {
   State state = State::kNew;
   Role role = Role::kWorker;
   bool tells_status = false;  ///< a status or trace was sent that it may not have read yet
+  uint64_t status = 0;        ///< number of the last status that was sent
   uint64_t token =
       0;  ///< the doorman or the mapper works for it, and nothing is read from it; or 0
   control::Request asked;  ///< then: its request

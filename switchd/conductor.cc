@@ -216,6 +216,7 @@ void Conductor::end_turn() {
   job_administration_.end_overdue(now);
   trace_answers_.turn(now);
   dropped_.tell(jobs_, now);
+  status_answers_.outdate();
   if (next_beat_ != 0 && now >= next_beat_) beat(now);
   logging::report_omitted(now);
 }
@@ -309,6 +310,7 @@ void Conductor::handle(Client& client, const control::Json& body) {
   const auto said = control::parse_request(body);
   if (!said) return connections_.refuse_malformed(client, said.error());
   const request::Message& message = said->message;
+  if (!std::holds_alternative<request::Status>(message)) status_answers_.outdate();
   if (!identification_.identify(client, message)) return;
   if (FallbackServers::is_from_server(client, message))
     return fallback_servers_.handle(client, message);

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "common/result.h"
+#include "control/work_budget.h"
 #include "io/bridge/mac_table.h"
 #include "switchd/config/config.h"
 #include "switchd/configuration.h"
-#include "switchd/work_budget.h"
 #include "wire/frame.h"
 
 namespace ina::switchd {
@@ -47,8 +47,8 @@ struct ConductorConfig {
   /// Mappings and descriptors for all jobs together; 0: as many as the process's limits allow.
   uint64_t mappings = 0;
   uint64_t descriptors = 0;
-  uint32_t handles_share_percent = 50;  ///< the part of them for one tenant or user
-  WorkBudget::Limits work = {};         ///< share of the conductor's time for one user or address
+  uint32_t handles_share_percent = 50;    ///< the part of them for one tenant or user
+  control::WorkBudget::Limits work = {};  ///< share of the conductor's time for one user or address
   /// The source of all this, to be read again; nullptr: it does not come from a file.
   std::shared_ptr<Configuration> configuration = {};
   /// Has the log go on in the file that is at its path now; empty: there is no file.

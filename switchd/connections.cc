@@ -11,7 +11,6 @@
 
 #include "common/clock.h"
 #include "common/logging/record.h"
-#include "switchd/work_timer.h"
 
 namespace ina::switchd {
 
@@ -134,7 +133,7 @@ std::string Connections::no_room(const control::PeerCredentials& peer, Places& p
         "(control.max_unjoined)",
         use.unjoined);
   std::string text;
-  if (!peer.remote && !is_trusted(peer) && use.total >= per_user())
+  if (!peer.remote && !peer.is_trusted() && use.total >= per_user())
     text = fmt::format("uid {} has {} connections already (control.max_connections_per_user)",
                        peer.uid, use.total);
   // Places are kept for members that come back, but never most of them.
@@ -176,7 +175,7 @@ bool Connections::doorman_busy() const {
 void Connections::accept(const control::Listener& listener) {
   std::optional<Places> places;
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
-    const WorkTimer timer;
+    const control::WorkTimer timer;
     Result<std::optional<control::Connection>> accepted =
         fail(INA_ERR_NO_MEMORY, "too many connections wait to be closed");
     if (!doorman_busy()) accepted = listener.accept();
@@ -193,12 +192,13 @@ void Connections::accept(const control::Listener& listener) {
   }
 }
 
-void Connections::take_in(control::Connection connection, Places& places, const WorkTimer& timer) {
+void Connections::take_in(control::Connection connection, Places& places,
+                          const control::WorkTimer& timer) {
   const Nanos now = timer.began_ns();
   const control::PeerCredentials peer = connection.peer();
   bool returning = false;
   std::string text = no_room(peer, places, returning);
-  if (text.empty() && !is_trusted(peer) && budget_.free_at(peer.key(), now) > now && !returning)
+  if (text.empty() && !peer.is_trusted() && budget_.free_at(peer.key(), now) > now && !returning)
     text =
         "this user or address keeps the switch busier than it may: its share is a quarter of "
         "the time";
@@ -240,8 +240,8 @@ void Connections::close_silent(Nanos now) {
 
 /// Reads what a client has to say, if its user or address has not taken too much time lately.
 void Connections::serve(Client& client) {
-  if (is_trusted(client.peer)) return read(client);
-  const WorkTimer timer;
+  if (client.peer.is_trusted()) return read(client);
+  const control::WorkTimer timer;
   const Nanos begin = timer.began_ns();
   if (const Nanos free_at = budget_.free_at(client.peer.key(), begin); free_at > begin)
     return pause(client, std::min(free_at, begin + kLongestPauseNs));
@@ -250,7 +250,7 @@ void Connections::serve(Client& client) {
 }
 
 void Connections::charge_time(const control::PeerCredentials& peer, Nanos spent) {
-  if (!is_trusted(peer)) budget_.charge(peer.key(), spent, now_ns());
+  if (!peer.is_trusted()) budget_.charge(peer.key(), spent, now_ns());
 }
 
 void Connections::pause(Client& client, Nanos until) {

@@ -14,16 +14,15 @@
 #include "control/doorman.h"
 #include "control/messages.h"
 #include "control/socket.h"
+#include "control/work_budget.h"
+#include "control/work_timer.h"
 #include "switchd/client.h"
 #include "switchd/conductor_config.h"
 #include "switchd/epoll.h"
 #include "switchd/farewells.h"
 #include "switchd/job_table.h"
-#include "switchd/work_budget.h"
 
 namespace ina::switchd {
-
-class WorkTimer;
 
 /// Used by one thread.
 class Connections {
@@ -112,7 +111,7 @@ class Connections {
   bool doorman_busy() const;
   std::vector<int> listening() const;
   void accept(const control::Listener& listener);
-  void take_in(control::Connection connection, Places& places, const WorkTimer& timer);
+  void take_in(control::Connection connection, Places& places, const control::WorkTimer& timer);
   void serve(Client& client);
   void read(Client& client);
   void watch_output(Client& client);
@@ -133,7 +132,7 @@ class Connections {
   std::set<int> to_close_;
   std::set<std::pair<Nanos, int>> paused_;  ///< clients that are not heard until then
   Farewells farewells_;
-  WorkBudget budget_;
+  control::WorkBudget budget_;
   Nanos looked_for_silent_ = 0;
   Nanos accept_again_ = 0;  ///< when the listeners are watched again; 0: they are
 };

@@ -14,7 +14,7 @@
 
 #include "common/event_fd.h"
 #include "common/sealed_memory.h"
-#include "switchd/work_timer.h"
+#include "control/work_timer.h"
 
 namespace ina::switchd {
 
@@ -29,15 +29,15 @@ constexpr size_t kSmallBytes = size_t{1} << 20;
 class Rests {
  public:
   void operator()() {
-    const Nanos worked = std::min(thread_cpu_ns() - before_, kLongestNs);
+    const Nanos worked = std::min(control::thread_cpu_ns() - before_, kLongestNs);
     const timespec rest{0, worked};
     ::nanosleep(&rest, nullptr);
-    before_ = thread_cpu_ns();
+    before_ = control::thread_cpu_ns();
   }
 
  private:
   static constexpr Nanos kLongestNs = 5'000'000;
-  Nanos before_ = thread_cpu_ns();
+  Nanos before_ = control::thread_cpu_ns();
 };
 
 }  // namespace
@@ -125,7 +125,7 @@ void Mapper::carry_out(Task& task) {
     return;
   }
   Done done{task.token, fail(INA_ERR_NO_MEMORY, "out of memory")};
-  const Nanos before = thread_cpu_ns();
+  const Nanos before = control::thread_cpu_ns();
   try {
     if (task.kind == Task::Kind::kMake) {
       done.region = io::shm::make_region(task.name, task.bytes, Rests());
@@ -136,7 +136,7 @@ void Mapper::carry_out(Task& task) {
     }
   } catch (const std::bad_alloc&) {
   }
-  done.spent = thread_cpu_ns() - before;
+  done.spent = control::thread_cpu_ns() - before;
   {
     const std::lock_guard lock(mutex_);
     done_.push_back(std::move(done));

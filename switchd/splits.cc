@@ -9,7 +9,7 @@
 
 #include "common/clock.h"
 #include "common/logging/record.h"
-#include "switchd/work_timer.h"
+#include "control/work_timer.h"
 #include "wire/text.h"
 
 namespace ina::switchd {
@@ -68,7 +68,7 @@ void Splits::go_on() {
   Job* job = jobs_.find(split.job);
   if (!job || job->state != Job::State::kRunning)
     return give_up(split, job, {INA_ERR_PEER_LOST, "a worker has left"});
-  const WorkTimer timer;
+  const control::WorkTimer timer;
   auto group = make_group(*job, split.colours[split.made]);
   for (Job::Worker& member : job->members)
     if (member.client)

@@ -1,5 +1,6 @@
 #include "switchd/status_answers.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -9,30 +10,56 @@ namespace ina::switchd {
 namespace answer = control::answer;
 using control::Json;
 
+namespace {
+
+/// Nobody can change it. Nothing: there is no memory, or no descriptor.
+Fd memory_file(const Json& content) {
+  const std::string text = content.dump(-1, ' ', false, Json::error_handler_t::replace);
+  Fd file(::memfd_create("ina-answer", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
+      ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) !=
+          0)
+    return {};
+  return file;
+}
+
+}  // namespace
+
 void StatusAnswers::on_status(Client& client) {
   if (const std::string text = unread_text(client); !text.empty())
     return connections_.refuse(client, INA_ERR_REFUSED, text);
-  send<answer::Status>(client, status_for(client));
+  if (client.peer.remote)
+    return connections_.send(client, answer::Status{status_of_tenant(client)});
+  // A client's second question may have come after the answer to its first was made.
+  if (!shared_ || client.status == number_) {
+    shared_ = memory_file(report_.make(true, maker_.draining()));
+    ++number_;
+  }
+  client.status = number_;
+  send_file<answer::Status>(client, shared_);
+}
+
+void StatusAnswers::send_trace(Client& client, Json content) {
+  if (client.peer.remote) return connections_.send(client, answer::Trace{std::move(content)});
+  send_file<answer::Trace>(client, memory_file(content));
 }
 
 template <class Message>
-void StatusAnswers::send(Client& client, Json content) {
-  if (client.peer.remote) return connections_.send(client, Message{std::move(content)});
-  const std::string text = content.dump(-1, ' ', false, Json::error_handler_t::replace);
-  const Fd file(::memfd_create("ina-answer", MFD_CLOEXEC));
-  if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+void StatusAnswers::send_file(Client& client, const Fd& file) {
+  // A descriptor of its own, so that others' reading does not move the place where it reads.
+  const Fd own(
+      file ? ::open(fmt::format("/proc/self/fd/{}", file.get()).c_str(), O_RDONLY | O_CLOEXEC)
+           : -1);
+  if (!own)
     return connections_.refuse(client, INA_ERR_NO_MEMORY,
                                fmt::format("cannot make a memory file for the {}", Message::kType));
   client.tells_status = true;
-  connections_.send(client, Message{}, {file.get()});
+  connections_.send(client, Message{}, {own.get()});
 }
-template void StatusAnswers::send<answer::Status>(Client& client, Json content);
-template void StatusAnswers::send<answer::Trace>(Client& client, Json content);
 
 /// On another host the names of other tenants' jobs are none of its business.
-Json StatusAnswers::status_for(const Client& client) {
+Json StatusAnswers::status_of_tenant(const Client& client) {
   Json status = report_.make(true, maker_.draining());
-  if (!client.peer.remote) return status;
   Json own = Json::array();
   for (Json& job : status["jobs"])
     if (client.ticket ? job["id"] == value(*client.ticket) ||

@@ -20,7 +20,7 @@ constexpr Nanos kLookNs = 20 * kMsNs;
 }  // namespace
 
 void TraceAnswers::on_trace(Client& client, const request::Trace& asked, Nanos now) {
-  const bool trusted = is_trusted(client.peer);
+  const bool trusted = client.peer.is_trusted();
   const Nanos longest = trusted ? kLongestTrustedNs : kLongestNs;
   const auto refuse = [&](const std::string& text) {
     connections_.refuse(client, INA_ERR_REFUSED, text);
@@ -54,7 +54,7 @@ tl::expected<const Job*, admin::Error> TraceAnswers::find(const Client& client,
   const std::string own = client.owner();
   auto found = jobs_.meant(asked.job, asked.owner.empty() ? own : asked.owner);
   if (!found && asked.owner.empty()) found = jobs_.meant(asked.job, "");
-  if (found && ((*found)->owner() == own || is_trusted(client.peer))) return *found;
+  if (found && ((*found)->owner() == own || client.peer.is_trusted())) return *found;
   // The names of other tenants' jobs are none of its business.
   if (client.peer.remote)
     return tl::unexpected(admin::Error{admin::Error::Code::kNotFound,
@@ -69,7 +69,7 @@ tl::expected<const Job*, admin::Error> TraceAnswers::find(const Client& client,
 
 /// Why the client may not trace just now; empty: it may.
 std::string TraceAnswers::too_much_text(const Client& client, Nanos now) {
-  if (is_trusted(client.peer)) return {};
+  if (client.peer.is_trusted()) return {};
   const Nanos wait = budget_.free_at(client.peer.key(), now) - now;
   if (wait <= 0) return {};
   return fmt::format(
@@ -95,7 +95,7 @@ void TraceAnswers::turn(Nanos now) {
   } else if (found->value("done", false)) {
     end(now);
     found->erase("done");
-    status_.send<answer::Trace>(client, std::move(*found));
+    status_.send_trace(client, std::move(*found));
   }
 }
 
@@ -106,7 +106,7 @@ Nanos TraceAnswers::next(Nanos until) const {
 /// It is over, and its time is its user's.
 void TraceAnswers::end(Nanos now) {
   const Asked asked = *std::exchange(asked_, std::nullopt);
-  if (!is_trusted(asked.client->peer))
+  if (!asked.client->peer.is_trusted())
     budget_.charge(asked.client->peer.key(), now - asked.began, now);
 }
 

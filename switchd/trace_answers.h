@@ -5,11 +5,11 @@
 #include <optional>
 #include <string>
 
+#include "control/work_budget.h"
 #include "switchd/connections.h"
 #include "switchd/job_table.h"
 #include "switchd/status_answers.h"
 #include "switchd/tracing.h"
-#include "switchd/work_budget.h"
 
 namespace ina::switchd {
 
@@ -53,7 +53,7 @@ class TraceAnswers {
   Connections& connections_;
   std::optional<Asked> asked_;  ///< there is one trace at a time
   /// Of the lanes' time.
-  WorkBudget budget_{{.burst_ns = kLongestNs}};
+  control::WorkBudget budget_{{.burst_ns = kLongestNs}};
 };
 
 }  // namespace ina::switchd

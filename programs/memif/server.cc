@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "common/event_fd.h"
 #include "common/logging/record.h"
+#include "control/work_timer.h"
 
 namespace ina::memif {
 
@@ -26,6 +27,12 @@ constexpr Nanos kNobodyNs = 1'000'000'000;
 constexpr Nanos kFirstWordNs = 10'000'000'000;
 constexpr size_t kMaxUnjoined = 64;
 constexpr int kAcceptedPerTurn = 4;
+// As in the switch (switchd/connections.cc).
+constexpr size_t kMostUnclosed = 256;
+constexpr Nanos kAcceptPauseNs = 100'000'000;
+constexpr Nanos kRefusedPauseNs = 10'000'000;
+// In polled_; after these the worker and the switch of each session.
+enum Polled : size_t { kEvent, kListener, kDoorman, kFirstSession };
 
 // memif takes and gives a frame within a burst: buffers beyond a few bursts are of no use.
 constexpr uint16_t kDescriptors = 256;
@@ -135,61 +142,118 @@ bool Server::poll_interfaces() {
 
 /// Waits at most `timeout_ns` for one of the connections, and passes messages on.
 void Server::turn(Nanos timeout_ns) {
-  polled_.assign({{event_.get(), POLLIN, 0}, {listener_->fd(), POLLIN, 0}});
-  for (const Connected& one : connected_) {
-    polled_.push_back({one.session->worker_fd(), POLLIN, 0});
-    polled_.push_back({one.session->switch_fd(), POLLIN, 0});  // -1 is not looked at
-  }
-  const timespec timeout{timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};
-  if (::ppoll(polled_.data(), polled_.size(), &timeout, nullptr) < 0) return;  // a signal
+  if (!wait(timeout_ns)) return;
   const auto ready = [this](size_t i) { return polled_[i].revents != 0; };
-  const Nanos now = now_ns();
   for (size_t i = 0; i < connected_.size(); ++i) {
+    const bool worker_ready = ready(kFirstSession + 2 * i);
+    const bool switch_ready = ready(kFirstSession + 2 * i + 1);
     Connected& one = connected_[i];
-    // The switch's last messages before its end come first.
-    const bool goes_on = (!ready(2 * i + 3) || one.session->on_switch()) &&
-                         (!ready(2 * i + 2) || one.session->on_worker());
+    const bool goes_on = serve(one, worker_ready, switch_ready);
     // Messages of many connections must not add up to a pause for those with packets.
-    if (ready(2 * i + 2) || ready(2 * i + 3)) (void)poll_interfaces();
-    const bool silent = one.session->switch_fd() < 0 && now - one.since > kFirstWordNs;
-    if (goes_on && !silent) continue;
-    logging::info("connection closed", one.session->source())("worker", one.session->name());
+    if (worker_ready || switch_ready) (void)poll_interfaces();
+    if (goes_on) continue;
+    const control::WorkTimer timer;
+    const control::PeerCredentials peer = one.session->peer();
+    logging::info("connection closed", peer.source())("worker", one.session->name());
     one.session.reset();
+    budget_.charge(peer.key(), timer.spent_ns(), timer.began_ns());
   }
   std::erase_if(connected_, [](const Connected& one) { return !one.session; });
   doorman_->turn();
-  if (ready(1)) accept_workers();
-  if (!ready(0)) return;
+  if (ready(kDoorman)) charge_for_doorman();
+  if (ready(kListener)) accept_workers();
+  if (!ready(kEvent)) return;
   drain_event(event_.get());
   if (report_wanted_.exchange(false)) report();
+}
+
+/// False: a signal came.
+bool Server::wait(Nanos timeout_ns) {
+  const Nanos now = now_ns();
+  const auto until = [&](Nanos time) {
+    if (time > now) timeout_ns = std::min(timeout_ns, time - now);
+    return time <= now;
+  };
+  polled_.assign({{event_.get(), POLLIN, 0},
+                  {until(accept_again_) ? listener_->fd() : -1, POLLIN, 0},  // -1: not looked at
+                  {doorman_->alive() ? doorman_->fd() : -1, POLLIN, 0}});
+  for (Connected& one : connected_) {
+    const control::PeerCredentials& peer = one.session->peer();
+    one.heard = peer.is_trusted() || until(budget_.free_at(peer.key(), now));
+    // Without events: whether it has gone.
+    polled_.push_back({one.session->worker_fd(), static_cast<short>(one.heard ? POLLIN : 0), 0});
+    polled_.push_back({one.session->switch_fd(), POLLIN, 0});
+  }
+  const timespec timeout{timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};
+  return ::ppoll(polled_.data(), polled_.size(), &timeout, nullptr) >= 0;
+}
+
+/// False: this is its end.
+bool Server::serve(Connected& one, bool worker_ready, bool switch_ready) {
+  const control::WorkTimer timer;
+  const Nanos now = timer.began_ns();
+  const bool silent = one.session->switch_fd() < 0 && now - one.since > kFirstWordNs;
+  if (!worker_ready && !switch_ready) return !silent;
+  // The switch's last messages before its end come first.
+  const bool goes_on = (!switch_ready || one.session->on_switch()) &&
+                       (!worker_ready || (one.heard && one.session->on_worker()));
+  budget_.charge(one.session->peer().key(), timer.spent_ns(), now);
+  return goes_on && !silent;
+}
+
+void Server::charge_for_doorman() {
+  while (const auto answer = doorman_->next())
+    budget_.charge(control::PeerCredentials{.uid = answer->user}.key(), answer->cpu_ns, now_ns());
 }
 
 void Server::accept_workers() {
   // Those who still wait are next turn's: the interfaces are looked at in between.
   for (int i = 0; i < kAcceptedPerTurn; ++i) {
+    if (doorman_->unclosed() > kMostUnclosed) {
+      logging::warn("no connection accepted", "accept")("text", "too many wait to be closed");
+      accept_again_ = now_ns() + kAcceptPauseNs;
+      return;
+    }
     auto accepted = listener_->accept();
     if (!accepted) {
       logging::warn("no connection accepted", "accept")("text", accepted.error().text);
+      accept_again_ = now_ns() + kAcceptPauseNs;
       return;
     }
     if (!*accepted) return;
-    const control::PeerCredentials peer = (*accepted)->peer();
-    if (connected_.size() >= interfaces_.size() + kMaxUnjoined) {
-      logging::warn("connection closed", peer.source())("peer", peer.text())(
-          "text", fmt::format("there are {} already", connected_.size()));
-      continue;
-    }
-    // At the switch a worker's job is the bridge's user's.
-    std::string barred;
-    if (!config_.mode && peer.uid != ::geteuid() && peer.uid != 0)
-      barred =
-          fmt::format("ina-memif serves its own user (uid {}) and root, not uid {}; see --mode",
-                      ::geteuid(), peer.uid);
-    connected_.push_back(
-        {std::make_unique<Session>(std::move(**accepted), std::move(barred), config_.switch_socket,
-                                   static_cast<Interfaces&>(*this)),
-         now_ns()});
+    const control::WorkTimer timer;
+    const uint64_t user = (*accepted)->peer().key();
+    take_in(std::move(**accepted));
+    budget_.charge(user, timer.spent_ns(), timer.began_ns());
   }
+}
+
+void Server::take_in(control::Connection worker) {
+  const control::PeerCredentials peer = worker.peer();
+  const Nanos now = now_ns();
+  std::string text;
+  if (connected_.size() >= interfaces_.size() + kMaxUnjoined) {
+    text = fmt::format("ina-memif has {} connections already", connected_.size());
+  } else if (!peer.is_trusted() && budget_.free_at(peer.key(), now) > now) {
+    text = "this user keeps ina-memif busier than it may: its share is a tenth of the time";
+    // Nor may it come back at once: refusals take time, too.
+    accept_again_ = now + kRefusedPauseNs;
+  }
+  if (!text.empty()) {
+    logging::warn("connection refused", peer.source())("peer", peer.text())("text", text);
+    const control::answer::Refused refused{.status = INA_ERR_REFUSED, .text = text, .retry = true};
+    (void)worker.send_text(control::to_text(refused));
+    return;
+  }
+  // At the switch a worker's job is the bridge's user's.
+  std::string barred;
+  if (!config_.mode && !peer.is_trusted())
+    barred = fmt::format("ina-memif serves its own user (uid {}) and root, not uid {}; see --mode",
+                         ::geteuid(), peer.uid);
+  connected_.push_back(
+      {std::make_unique<Session>(std::move(worker), std::move(barred), config_.switch_socket,
+                                 static_cast<Interfaces&>(*this)),
+       now});
 }
 
 // ---- interfaces

@@ -13,6 +13,7 @@
 #include "common/idle.h"
 #include "control/doorman.h"
 #include "control/socket.h"
+#include "control/work_budget.h"
 #include "io/ethdev/ethdev_port.h"
 #include "programs/memif/relay.h"
 #include "programs/memif/session.h"
@@ -58,6 +59,7 @@ class Server final : private Interfaces {
   struct Connected {
     std::unique_ptr<Session> session;
     Nanos since = 0;
+    bool heard = true;  ///< in this turn: its user has not taken too much time
   };
 
   Result<wire::Address> attach(uint32_t interface, const Binding& binding,
@@ -66,7 +68,11 @@ class Server final : private Interfaces {
 
   bool poll_interfaces();
   void turn(Nanos timeout_ns);
+  bool wait(Nanos timeout_ns);
+  bool serve(Connected& one, bool worker_ready, bool switch_ready);
+  void charge_for_doorman();
   void accept_workers();
+  void take_in(control::Connection worker);
   void report() const;
   void ring();
 
@@ -79,6 +85,10 @@ class Server final : private Interfaces {
   std::optional<control::Listener> listener_;
   std::vector<Connected> connected_;  ///< in the order they came
   std::vector<pollfd> polled_;
+  /// Of the users, in time of this thread and of the doorman. The thread has packets to pass on, so
+  /// that their share is less than that of the switch's conductor.
+  control::WorkBudget budget_{{.burst_ns = 10'000'000, .one_in = 10}};
+  Nanos accept_again_ = 0;      ///< until then connections wait in the backlog
 };
 
 }  // namespace ina::memif

@@ -32,6 +32,7 @@ Error malformed(const Error& error) {
 Session::Session(control::Connection worker, std::string barred, std::string switch_socket,
                  Interfaces& interfaces)
     : worker_(std::move(worker)),
+      peer_(worker_.peer()),
       barred_(std::move(barred)),
       switch_socket_(std::move(switch_socket)),
       interfaces_(interfaces) {}
@@ -47,9 +48,8 @@ void Session::leave_interface() {
 }
 
 std::string Session::name() const {
-  const std::string peer = worker_.peer().text();
-  if (job_.empty()) return peer;
-  return fmt::format("job {} rank {} ({})", job_, rank_, peer);
+  if (job_.empty()) return peer_.text();
+  return fmt::format("job {} rank {} ({})", job_, rank_, peer_.text());
 }
 
 /// Hands over received messages; false as soon as `handle` returns false, or at the end of file.
@@ -165,13 +165,14 @@ Result<answer::Joined> Session::attach(control::Heard heard) {
   transport_ = std::move(*transport);
   joined.place.shm.reset();
   joined.place.address = *ours;
-  logging::info("worker joined", source())("worker", name())("interface", interface_);
+  logging::info("worker joined", peer_.source())("worker", name())("interface", interface_);
   return joined;
 }
 
 /// True: the session goes on.
 bool Session::refuse(const Error& error) {
-  logging::warn("refused", source())("worker", name())("status", error.status)("text", error.text);
+  logging::warn("refused", peer_.source())("worker", name())("status", error.status)("text",
+                                                                                      error.text);
   return worker_.send_text(control::to_text(answer::Refused{error.status, error.text})).has_value();
 }
 

@@ -55,8 +55,7 @@ class Session {
   int switch_fd() const { return switch_.fd(); }
   /// "job train rank 3 (pid 4711)", as far as it is known.
   std::string name() const;
-  /// The source that the log's limits count by.
-  std::string source() const { return worker_.peer().source(); }
+  const control::PeerCredentials& peer() const { return peer_; }
 
  private:
   template <class Handle>
@@ -69,6 +68,7 @@ class Session {
   void leave_interface();
 
   control::Connection worker_;
+  const control::PeerCredentials peer_;
   control::Connection switch_;
   const std::string barred_;
   const std::string switch_socket_;

@@ -19,6 +19,7 @@
 #include "common/clock.h"
 #include "control/client.h"
 #include "ina/ina.h"
+#include "tests/support/as_user.h"
 #include "tests/support/evil_files.h"
 #include "tests/support/process.h"
 #include "tests/support/temp_dir.h"
@@ -473,6 +474,33 @@ TEST_F(MemifBridge, ServesItsOwnUserAndRootAlone) {
                     std::string("exec setpriv --reuid=65534 --clear-groups ") + INACTL +
                         " status --socket " + control() + " 2>&1"});
   EXPECT_THAT(stranger.output(), HasSubstr("serves its own user (uid 0) and root, not uid 65534"));
+}
+
+// The bridge's thread carries packets. A user who floods it with questions has a share of its time,
+// and gets no other by coming back; others find it as before.
+TEST_F(MemifBridge, AUserHasAShareOfItsTime) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be somebody else";
+  start_switch();
+  start_bridge();
+  ASSERT_EQ(::chmod((dir_ / "").c_str(), 0755), 0);
+  ASSERT_EQ(::chmod(control().c_str(), 0777), 0);
+  std::string answer;
+  test::as_user(65534, [&] {
+    for (const Nanos deadline = now_ns() + kDeadlineNs; now_ns() < deadline;) {
+      const auto connection = control::Connection::open(control(), 0);
+      if (!connection) continue;
+      // Refused, each of them, since it is not the bridge's user.
+      for (int i = 0; i < 256 && connection->send({{"type", "status"}}); ++i) {
+      }
+      const auto heard = connection->receive(kSecondNs);
+      if (!heard || !*heard) continue;
+      answer = (*heard)->body.value("text", "");
+      if (answer.find("busier") != std::string::npos) return;
+    }
+  });
+  EXPECT_THAT(answer, HasSubstr("this user keeps ina-memif busier than it may"));
+  EXPECT_TRUE(control::query_status(control(), kDeadlineNs)) << "root is another user";
+  expect_job("goes-on", 1'000, 10);
 }
 
 }  // namespace

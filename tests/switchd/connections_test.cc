@@ -1,17 +1,15 @@
 // Connections, the conductor's time and its log: the share of one user or address, and that the
 // others have the rest.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sched.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <atomic>
 #include <thread>
 
-#include "switchd/work_budget.h"
-#include "switchd/work_timer.h"
 #include "tests/support/as_user.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/control_peer.h"
@@ -31,71 +29,6 @@ using testing::Not;
 constexpr Nanos kSecond = 1'000'000'000;
 constexpr Nanos kTimeoutNs = 10 * kSecond;
 constexpr uid_t kAlice = 12345, kBob = 12346;
-
-// ---- WorkBudget
-
-constexpr Nanos kMs = 1'000'000;
-
-TEST(WorkBudget, GivesABurstAndThenAShare) {
-  WorkBudget budget({.burst_ns = 10 * kMs, .one_in = 4, .sources = 8});
-  EXPECT_EQ(budget.free_at(1, 0), 0);
-  budget.charge(1, 10 * kMs, 0);
-  EXPECT_EQ(budget.free_at(1, 0), 0);
-  budget.charge(1, 5 * kMs, 0);
-  EXPECT_EQ(budget.free_at(1, 0), 20 * kMs) << "5 ms too many, at a fourth of the time";
-  EXPECT_EQ(budget.free_at(1, 20 * kMs), 20 * kMs);
-  EXPECT_EQ(budget.free_at(2, 0), 0) << "others are free";
-}
-
-TEST(WorkBudget, TheTableIsBounded) {
-  WorkBudget budget({.burst_ns = 10 * kMs, .one_in = 4, .sources = 8});
-  for (uint64_t source = 0; source < 1000; ++source) budget.charge(source, kMs, 0);
-  EXPECT_LE(budget.size(), 8u);
-  EXPECT_GT(budget.free_at(999, 0), 0) << "those without a place share one";
-  budget.charge(5000, kMs, 100 * kSecond);
-  EXPECT_LE(budget.size(), 2u) << "debts that are paid are forgotten";
-}
-
-// ---- WorkTimer
-
-// This thread and three others share one core: the timer knows that from the system alone.
-TEST(WorkTimer, DoesNotCountTheWorkOfOthers) {
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET(::sched_getcpu(), &one);
-  std::atomic<bool> stop{false};
-  const auto spin_until = [&](auto done) {
-    ::sched_setaffinity(0, sizeof(one), &one);
-    while (!done()) {
-    }
-  };
-  std::vector<std::thread> others;
-  for (int i = 0; i < 3; ++i) others.emplace_back([&] { spin_until([&] { return stop.load(); }); });
-  Nanos spent = 0, passed = 0;
-  std::thread worker([&] {
-    const WorkTimer timer;
-    const Nanos begin = thread_cpu_ns();
-    spin_until([&] { return thread_cpu_ns() - begin > 50 * kMs; });
-    spent = timer.spent_ns();
-    passed = now_ns() - timer.began_ns();
-  });
-  worker.join();
-  stop = true;
-  for (std::thread& other : others) other.join();
-  EXPECT_GE(spent, 50 * kMs);
-  EXPECT_GT(passed, 2 * spent);
-}
-
-TEST(WorkTimer, CountsTimeInWhichTheThreadIsBlocked) {
-  Nanos spent = 0;
-  // Again where another thread took the core in between.
-  for (int i = 0; i < 100 && spent < 20 * kMs; ++i) {
-    const WorkTimer timer;
-    ::usleep(20'000);
-    spent = timer.spent_ns();
-  }
-  EXPECT_GE(spent, 20 * kMs);
-}
 
 // ---- a whole switch
 
@@ -396,6 +329,29 @@ TEST_F(ConnectionsTest, AJobThatGathersAndEndsIsEndedInTheLog) {
   while (!sw_->status()["jobs"].empty()) ::usleep(1000);
   sw_->stop();
   EXPECT_THAT(log.text(), HasSubstr("info job ended job=\"gatherer\""));
+}
+
+// Users may get the same answer. What one does with its descriptor is nobody else's business.
+TEST_F(ConnectionsTest, NobodyCanChangeAnAnswerToOthers) {
+  start([](ConductorConfig&) {});
+  const auto ask = [](const control::Connection& one) {
+    auto heard = one.ask({{"type", "status"}}, kTimeoutNs);
+    EXPECT_TRUE(heard && *heard && (*heard)->fds.size() == 1);
+    return heard && *heard && (*heard)->fds.size() == 1 ? std::move((*heard)->fds[0]) : Fd();
+  };
+  auto connection = control::Connection::open(sw_->socket_path(), kTimeoutNs);
+  ASSERT_TRUE(connection);
+  const Fd first = ask(*connection);
+  EXPECT_EQ(::pwrite(first.get(), "x", 1, 0), -1);
+  EXPECT_EQ(::ftruncate(first.get(), 0), -1);
+  char letter = 0;
+  EXPECT_EQ(::read(first.get(), &letter, 1), 1);
+  EXPECT_EQ(letter, '{');
+  const Fd again(::open(("/proc/self/fd/" + std::to_string(first.get())).c_str(), O_RDWR));
+  if (again) {
+    EXPECT_EQ(::pwrite(again.get(), "x", 1, 0), -1) << "opened once more to be written";
+    EXPECT_EQ(::ftruncate(again.get(), 0), -1);
+  }
 }
 
 TEST_F(ConnectionsTest, StatusesAreWrittenByName) {

@@ -8,7 +8,7 @@
 #include "common/clock.h"
 #include "wire/types.h"
 
-namespace ina::switchd {
+namespace ina::control {
 
 /// Processor time of the calling thread.
 inline Nanos thread_cpu_ns() {
@@ -38,4 +38,4 @@ class WorkTimer {
   Nanos began_ = now_ns();
 };
 
-}  // namespace ina::switchd
+}  // namespace ina::control

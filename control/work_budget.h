@@ -8,7 +8,7 @@
 
 #include "wire/types.h"
 
-namespace ina::switchd {
+namespace ina::control {
 
 /// Time spent for a source counts as its debt, which goes down by a share of the time that passes.
 /// Above a bound the source waits, with all its requests and connections. The table is bounded:
@@ -66,4 +66,4 @@ class WorkBudget {
   std::map<uint64_t, Debt> debts_;
 };
 
-}  // namespace ina::switchd
+}  // namespace ina::control
