@@ -31,10 +31,8 @@ bool is_driver(const PortConfig& port, std::string_view driver) {
 
 uint32_t queues_of(const Config& config, const PortConfig& port) {
   const uint32_t lanes = config.switchd.lcores;
-  if (is_driver(port, "net_af_packet"))
-    return std::min(lanes, device_number(port.device, "qpairs", 1));
-  if (is_driver(port, "net_af_xdp"))
-    return std::min(lanes, device_number(port.device, "queue_count", 1));
+  if (const std::string_view key = io::queues_argument(port.device); !key.empty())
+    return std::min(lanes, device_number(port.device, key, 1));
   // TAP has as many as are asked for, and a NIC mostly has.
   if (is_driver(port, "net_tap") || !is_driver(port, "net_")) return std::min(lanes, 16u);
   return 1;
@@ -97,25 +95,28 @@ struct PortCheck {
           "{}, the switch does not start: 'ip link set dev {} mtu {}', or use AF_PACKET",
           name, mtu, io::kMaxXdpMtu, name, io::kMaxXdpMtu));
     const uint32_t queues = asked.machine.receive_queues_of(name);
-    if (queues != 1 && device_argument(port.device, "xdp_prog").empty())
-      problem(
-          fmt::format("interface {} has {} receive queues, and what comes in by others than the "
-                      "first would be lost: let it have one ('ethtool -L {} combined 1')",
-                      name, queues, name));
+    if (queues != io::xdp_queues(port.device) && device_argument(port.device, "xdp_prog").empty())
+      problem(io::xdp_queues_text(port.device, name, queues, true));
+    queues_are_polled();
     if (!asked.machine.bpf || !asked.machine.network_admin || !asked.machine.raw_sockets)
       problem("AF_XDP needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW");
     report.not_checked(at("whether interface " + name + " has an XDP program already"));
   }
 
+  void queues_are_polled() const {
+    const uint32_t lanes = asked.config.switchd.lcores;
+    const std::string_view key = io::queues_argument(port.device);
+    if (const uint32_t queues = device_number(port.device, key, 1); queues > lanes)
+      problem(
+          fmt::format("its device has {}={}, but only {} packet loops would poll them: lower {} or "
+                      "raise switch.lcores",
+                      key, queues, lanes, key));
+  }
+
   void af_packet() const {
     interface();
     if (!asked.machine.raw_sockets) problem("AF_PACKET needs root, or CAP_NET_RAW");
-    const uint32_t lanes = asked.config.switchd.lcores;
-    if (const uint32_t pairs = device_number(port.device, "qpairs", 1); pairs > lanes)
-      problem(
-          fmt::format("its device has qpairs={}, but only {} packet loops would poll them: lower "
-                      "qpairs or raise switch.lcores",
-                      pairs, lanes));
+    queues_are_polled();
     const uint32_t room = device_number(port.device, "framesz", kDefaultPacketRingFrameBytes);
     const uint32_t wanted = needed_mtu() + kEthernetBytes + kPacketRingHeadBytes;
     if (room < wanted)

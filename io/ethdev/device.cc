@@ -103,7 +103,7 @@ Result<std::unique_ptr<Device>> Device::open(const DeviceConfig& config) {
   if (auto done = device->attach(config); !done)
     return tl::unexpected(of_large_mtu(config.device, done.error()));
   auto done = device->configure(config);
-  device->socket_ = added_socket(before, sockets_like(config.device));
+  device->sockets_ = added_sockets(before, sockets_like(config.device), device->queues_);
   if (!done) return tl::unexpected(of_large_mtu(config.device, done.error()));
   return device;
 }
@@ -124,7 +124,7 @@ Result<void> Device::attach(const DeviceConfig& config) {
                     " does not exist. A PCI device must be bound to vfio-pci and listed when DPDK "
                     "starts.");
   remove_stale_memif_socket(config.device);
-  const auto arguments = with_xdp_program(config.device);
+  const auto arguments = with_xdp_program(config);
   if (!arguments) return tl::unexpected(arguments.error());
   if (const int error = rte_dev_probe(arguments->c_str()); error != 0)
     return fail_device(name_, "cannot be made from \"" + config.device + "\"", -error);
@@ -135,16 +135,15 @@ Result<void> Device::attach(const DeviceConfig& config) {
   return {};
 }
 
-Result<std::string> Device::with_xdp_program(const std::string& device) {
+Result<std::string> Device::with_xdp_program(const DeviceConfig& config) {
+  const std::string& device = config.device;
   if (!device.starts_with("net_af_xdp") || !device_argument(device, "xdp_prog").empty())
     return device;
   const std::string interface(device_argument(device, "iface"));
-  if (const uint32_t queues = receive_queues_of(interface); queues != 1)
-    return fail(INA_ERR_INVALID, "Device " + name_ + ": interface " + interface + " has " +
-                                     std::to_string(queues) +
-                                     " receive queues, and what comes in by others than the first "
-                                     "would be lost: let it have one ('ethtool -L " +
-                                     interface + " combined 1').");
+  if (const uint32_t queues = receive_queues_of(interface); queues != xdp_queues(device))
+    return fail(INA_ERR_INVALID,
+                "Device " + name_ + ": " +
+                    xdp_queues_text(device, interface, queues, !config.datagrams_only) + ".");
   auto program = XdpProgram::make(interface);
   if (!program) return tl::unexpected(program.error());
   xdp_ = std::move(*program);
@@ -274,9 +273,10 @@ tl::unexpected<Error> Device::no_buffers() const {
 
 Result<void> Device::take_datagrams(uint32_t ip, uint16_t udp_port) {
   if (xdp_) return xdp_->take_datagrams(ip, udp_port);
-  if (name_.starts_with("net_af_packet") && socket_.fd >= 0 &&
-      !pass_datagrams_only(socket_.fd, ip, udp_port))
-    return fail_device(name_, "its socket takes no filter", errno);
+  if (!name_.starts_with("net_af_packet")) return {};
+  for (const DriverSocket& socket : sockets_)
+    if (!pass_datagrams_only(socket.fd, ip, udp_port))
+      return fail_device(name_, "its socket takes no filter", errno);
   return {};
 }
 
@@ -300,11 +300,11 @@ void Device::choose_offloads(const DeviceConfig& config, const rte_eth_dev_info&
 Result<void> Device::choose_queues(const DeviceConfig& config, const rte_eth_dev_info& info) {
   const uint16_t most = std::min(info.max_rx_queues, info.max_tx_queues);
   // The kernel gives frames to all sockets that the driver has opened.
-  if (std::string_view(info.driver_name) == "net_af_packet" && most > config.lanes)
-    return fail(INA_ERR_INVALID,
-                "Device " + name_ + " has qpairs=" + std::to_string(most) + ", but only " +
-                    std::to_string(config.lanes) +
-                    " packet loops would poll them: lower qpairs or raise switch.lcores.");
+  if (const std::string key(queues_argument(info.driver_name)); !key.empty() && most > config.lanes)
+    return fail(INA_ERR_INVALID, "Device " + name_ + " has " + key + "=" + std::to_string(most) +
+                                     ", but only " + std::to_string(config.lanes) +
+                                     " packet loops would poll them: lower " + key +
+                                     " or raise switch.lcores.");
   // memif states the most it could have; how many there are is the peer's choice.
   queues_ = gated_ ? uint16_t{1} : std::min(most, config.lanes);
   if (queues_ != 0) return {};
@@ -353,7 +353,7 @@ Device::~Device() {
   }
   if (made_here_) rte_eal_hotplug_remove("vdev", name_.c_str());
   // Until then the kernel writes into the buffers.
-  close_left_open(socket_);
+  for (const DriverSocket& socket : sockets_) close_left_open(socket);
   // The kernel gives the queue back in the background, and the driver handles a refusal badly. The
   // next process that opens the interface should find the queue free.
   if (is_xdp) std::this_thread::sleep_for(kXdpQueueRelease);

@@ -80,9 +80,9 @@ class Device {
   /// everything.
   Result<void> take_datagrams(uint32_t ip, uint16_t udp_port);
 
-  /// A socket that is readable when frames are there; -1: the driver has none. Interfaces of the
-  /// kernel have one.
-  int socket() const { return socket_.fd; }
+  /// A socket that is readable when frames are there; -1: the driver has none, or several.
+  /// Interfaces of the kernel have one for each queue.
+  int socket() const { return sockets_.size() == 1 ? sockets_.front().fd : -1; }
 
   const wire::MacAddress& mac() const { return mac_; }
   /// Largest frame without FCS and VLAN tags; every receive buffer has room for one with two tags.
@@ -100,7 +100,7 @@ class Device {
   Device() = default;
   Result<void> attach(const DeviceConfig& config);
   /// Arguments by which the driver loads our XDP program.
-  Result<std::string> with_xdp_program(const std::string& device);
+  Result<std::string> with_xdp_program(const DeviceConfig& config);
   Result<void> configure(const DeviceConfig& config);
   Result<void> find_interface(const rte_eth_dev_info& info);
   Result<void> choose_modes(const DeviceConfig& config, const rte_eth_dev_info& info);
@@ -131,8 +131,8 @@ class Device {
   uint64_t tx_checksums_ = 0;
   std::string interface_;  ///< of the kernel, where the driver itself does not know the link
   Fd interface_socket_;
-  std::unique_ptr<XdpProgram> xdp_;  ///< of an AF_XDP device, unless its arguments name another
-  DriverSocket socket_;
+  std::unique_ptr<XdpProgram> xdp_;    ///< of an AF_XDP device, unless its arguments name another
+  std::vector<DriverSocket> sockets_;  ///< one for each queue; empty: the driver has none
   rte_mempool* rx_pool_ = nullptr;
   rte_mempool* tx_pool_ = nullptr;
 };

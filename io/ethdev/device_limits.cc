@@ -17,4 +17,17 @@ std::optional<uint32_t> mtu_of_interface(const std::string& interface) {
   return static_cast<uint32_t>(request.ifr_mtu);
 }
 
+std::string xdp_queues_text(std::string_view device, const std::string& interface, uint32_t queues,
+                            bool may_have_several) {
+  const std::string all = std::to_string(queues);
+  std::string text = "interface " + interface + " has " + all +
+                     " receive queues, and its device takes " + std::to_string(xdp_queues(device)) +
+                     " of them from the first on: frames in others would be lost; let it have one "
+                     "('ethtool -L " +
+                     interface + " combined 1')";
+  if (may_have_several)
+    text += ", or its device take all (queue_count=" + all + ", and as many switch.lcores)";
+  return text;
+}
+
 }  // namespace ina::io

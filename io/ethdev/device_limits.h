@@ -25,6 +25,13 @@ constexpr uint32_t max_mtu(std::string_view driver) {
   return kMaxMtu;
 }
 
+/// The argument that says how many queues a driver of the kernel's interfaces has; empty for
+/// others.
+constexpr std::string_view queues_argument(std::string_view driver) {
+  if (driver.starts_with("net_af_xdp")) return "queue_count";
+  return driver.starts_with("net_af_packet") ? "qpairs" : "";
+}
+
 /// MTU of an interface of the kernel; nothing if there is none of that name.
 std::optional<uint32_t> mtu_of_interface(const std::string& interface);
 
@@ -35,6 +42,14 @@ inline uint32_t device_number(std::string_view device, std::string_view key, uin
   std::from_chars(text.data(), text.data() + text.size(), number);
   return number;
 }
+
+/// Receive queues of its interface that a device of AF_XDP takes, beginning with the first.
+inline uint32_t xdp_queues(std::string_view device) {
+  return device_number(device, "start_queue", 0) == 0 ? device_number(device, "queue_count", 1) : 0;
+}
+/// Why it must be `queues`, as many as the interface has. `may_have_several`: a port of a switch.
+std::string xdp_queues_text(std::string_view device, const std::string& interface, uint32_t queues,
+                            bool may_have_several);
 
 /// The driver of AF_PACKET demands buffers for the largest frame of its ring (framesz=), even if
 /// the mtu is smaller. 0: none is named.

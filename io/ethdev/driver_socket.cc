@@ -42,14 +42,13 @@ std::vector<DriverSocket> sockets_like(std::string_view device) {
   return found;
 }
 
-DriverSocket added_socket(const std::vector<DriverSocket>& before,
-                          const std::vector<DriverSocket>& now) {
-  DriverSocket added;
-  for (const DriverSocket& socket : now) {
-    if (std::ranges::find(before, socket.inode, &DriverSocket::inode) != before.end()) continue;
-    if (added.fd >= 0) return {};
-    added = socket;
-  }
+std::vector<DriverSocket> added_sockets(const std::vector<DriverSocket>& before,
+                                        const std::vector<DriverSocket>& now, size_t expected) {
+  std::vector<DriverSocket> added = now;
+  std::erase_if(added, [&before](const DriverSocket& socket) {
+    return std::ranges::find(before, socket.inode, &DriverSocket::inode) != before.end();
+  });
+  if (added.size() != expected) added.clear();
   return added;
 }
 

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <string_view>
 #include <vector>
 
@@ -18,9 +19,9 @@ struct DriverSocket {
 /// that have none. Of two calls the difference is the device's own, unless another thread of the
 /// process makes such sockets at the same time.
 std::vector<DriverSocket> sockets_like(std::string_view device);
-/// The one of `now` that is not among `before`; none if there are several.
-DriverSocket added_socket(const std::vector<DriverSocket>& before,
-                          const std::vector<DriverSocket>& now);
+/// Those of `now` that are not among `before`; none if they are not `expected` in number.
+std::vector<DriverSocket> added_sockets(const std::vector<DriverSocket>& before,
+                                        const std::vector<DriverSocket>& now, size_t expected);
 /// Closes it if it is still open.
 void close_left_open(const DriverSocket& socket);
 

@@ -132,7 +132,7 @@ class MachineErrorsTest(error_cases.LibraryCases):
         self.ends("DPDK could not start", eal='{huge: no, telemetry: true, extra_args: ["--nonsense"]}')
         self.ends("Device …", ports='[{name: shm0, type: shm}, {name: null0, type: ethdev, ip: 10.0.0.1, device: "net_null0,nonsense=1"}]')
         two_queues = "ip link add two numrxqueues 2 numtxqueues 2 type veth peer name peer && exec \"$@\""
-        self.ends("receive queues, and what comes in by others", "unshare", "-n", "sh", "-c", two_queues, "sh",
+        self.ends("receive queues, and its device takes", "unshare", "-n", "sh", "-c", two_queues, "sh",
                   ports='[{name: shm0, type: shm}, {name: xdp0, type: ethdev, ip: 10.0.0.1, device: "net_af_xdp0,iface=two"}]')
 
     # ---- the doorman

@@ -2,7 +2,10 @@
 for the others. A device that hashes frames to queues does not know lanes, so loops hand over
 frames.
 
-    lanes_test.py INA_SWITCHD INACTL LOAD_WORKER
+    lanes_test.py INA_SWITCHD INACTL LOAD_WORKER [VETH_CHANNELS]
+
+VETH_CHANNELS: a library that is preloaded into the switch (veth_channels.cc); without it nothing is
+tested with AF_XDP.
 """
 
 import pathlib
@@ -15,6 +18,7 @@ import namespaces
 from namespaces import NetworkTestBed
 
 INA_SWITCHD, INACTL, LOAD_WORKER = sys.argv[1:4]
+VETH_CHANNELS = sys.argv[4] if len(sys.argv) > 4 else None
 SECOND_WORKER = pathlib.Path(__file__).with_name("second_worker.py")
 DEADLINE_S = 60
 HOSTS = 3
@@ -53,10 +57,11 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
 
 
 class LanesTest(unittest.TestCase):
-    def bed(self, lcores, queues, more=""):
+    def bed(self, lcores, queues, more="", driver="af_packet", preload=None):
         folder = tempfile.TemporaryDirectory(prefix="ina-lanes-")
         self.addCleanup(folder.cleanup)
-        bed = NetworkTestBed(HOSTS, queues=queues)
+        bed = NetworkTestBed(HOSTS, queues=queues, driver=driver)
+        bed.preload = preload
         self.addCleanup(bed.close)
         bed.start_switch(INA_SWITCHD, folder.name, f"switch: {{lcores: {lcores}}}\n{more}")
         steering = f'queues="{queues}" steering="software"'
@@ -135,6 +140,27 @@ class LanesTest(unittest.TestCase):
                     self.assertEqual(bed.stop_switch(), 0)
                     bed.close()
 
+    @unittest.skipUnless(VETH_CHANNELS, "a sanitizer goes with no preloaded library")
+    def test_queues_of_af_xdp(self):
+        for lcores, queues in ((2, 2), (4, 2)):
+            with self.subTest(lcores=lcores, queues=queues):
+                esa = "aggregator: {policy: esa, slots: 64}\n"
+                bed = self.bed(lcores, queues, esa, driver="af_xdp", preload=VETH_CHANNELS)
+                self.sum_with_crossing(bed, lcores, queues)
+                # The next switch gets the queues of the last.
+                bed.start_switch(INA_SWITCHD, bed.socket.parent,
+                                 f"switch: {{lcores: {lcores}}}\n{esa}")
+                self.sum_with_crossing(bed, lcores, queues)
+                bed.close()
+
+    def sum_with_crossing(self, bed, lcores, queues):
+        self.cross(bed)
+        workers = [self.worker(bed, rank, 20_000, 5) for rank in range(HOSTS)]
+        for worker in workers:
+            self.expect(worker, "INA_OK")
+        self.check(bed, lcores, queues)
+        self.assertEqual(bed.stop_switch(), 0)
+
     def test_a_second_implementation_gets_the_right_sums(self):
         for lcores, queues, policy, dtype in ((2, 1, "static", "int32"), (4, 2, "esa", "float32")):
             with self.subTest(lcores=lcores, queues=queues, policy=policy):
@@ -167,6 +193,8 @@ class LanesTest(unittest.TestCase):
     def test_queue_pairs_that_nobody_would_poll_are_refused(self):
         with self.assertRaisesRegex(RuntimeError, r"qpairs=2, but only 1 packet loops"):
             self.bed(1, 2)
+        with self.assertRaisesRegex(RuntimeError, r"queue_count=2, but only 1 packet loops"):
+            self.bed(1, 2, driver="af_xdp")
 
 
 if __name__ == "__main__":

@@ -185,7 +185,8 @@ class NetworkTestBed:
         NetworkTestBed._made += 1
         self.mtu = mtu
         self.driver = driver
-        self.queues = queues  # queue pairs of each of the switch's devices
+        self.queues = queues  # of each of the switch's devices
+        self.preload = None  # a library for the switch
         self.port_keys = {}  # by number: YAML of a port's address and further keys
         self.hosts = []
         self.switch = None
@@ -217,9 +218,12 @@ class NetworkTestBed:
 
     def _connect(self, host, offloads):
         port = self.port(host.number)
-        run("ip", "link", "add", host.interface, "address", host.mac, "mtu", self.mtu, "netns",
-            host.name, "type", "veth", "peer", "name", port, "mtu", self.mtu, "netns",
-            self.switch.name)
+        # What a host sends by one of its queues arrives in the same one of the port.
+        queues = self.queues if self.driver == "af_xdp" else 1
+        many = ("numtxqueues", queues, "numrxqueues", queues) if queues > 1 else ()
+        run("ip", "link", "add", host.interface, "address", host.mac, "mtu", self.mtu, *many,
+            "netns", host.name, "type", "veth", "peer", "name", port, "mtu", self.mtu, *many,
+            "netns", self.switch.name)
         host.run("ip", "address", "add", f"{host.ip}/24", "dev", host.interface)
         for namespace, interface in ((host, host.interface), (self.switch, port)):
             if not offloads:
@@ -237,7 +241,7 @@ class NetworkTestBed:
         if self._tap and number == len(self.hosts):
             return f"net_tap0,iface={self.kernel_interface},mac=02:77:00:00:00:fd"
         if self.driver == "af_xdp":
-            return f"net_af_xdp{number},iface={self.port(number)}"
+            return f"net_af_xdp{number},iface={self.port(number)},queue_count={self.queues}"
         # framesz: a frame and its headers fit; blocks are whole frames and whole pages.
         frame_bytes = max(2048, (self.mtu + 128 + 1023) // 1024 * 1024)
         block_bytes = frame_bytes * (32 if frame_bytes == 2048 else 4)
@@ -333,7 +337,8 @@ class NetworkTestBed:
                           f"control: {{socket: {self.socket}, {control}}}\n"
                           f"eal: {{file_prefix: {self._prefix}, huge: no, memory: 192 MiB}}\n"
                           f"{self.ports_yaml()}{more}", encoding="utf-8")
-        self.daemon = self.switch.start(ina_switchd, "--config", config)
+        preload = ["env", f"LD_PRELOAD={self.preload}"] if self.preload else []
+        self.daemon = self.switch.start(*preload, ina_switchd, "--config", config)
         wait_until("ina-switchd to serve", self._serves)
 
     @property

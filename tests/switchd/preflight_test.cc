@@ -252,7 +252,16 @@ TEST_F(PreflightTest, SeesWhatAfXdpAndTapCannotDo) {
   add_port("net_af_xdp0,iface=eth0");
   EXPECT_THAT(found(), IsEmpty());
   machine_.receive_queues_of = [](const std::string&) { return 4u; };
-  EXPECT_THAT(found(), ElementsAre(problem("ports", "has 4 receive queues")));
+  EXPECT_THAT(found(),
+              ElementsAre(problem("ports", "has 4 receive queues, and its device takes 1 of")));
+  config_.ports.back().device = "net_af_xdp0,iface=eth0,queue_count=4";
+  EXPECT_THAT(found(), ElementsAre(problem("ports", "queue_count=4, but only 1 packet loops")));
+  config_.switchd.lcores = 4;
+  EXPECT_THAT(found(), testing::Not(testing::Contains(problem("ports", "queue"))));
+  config_.ports.back().device = "net_af_xdp0,iface=eth0,queue_count=4,start_queue=1";
+  EXPECT_THAT(found(), testing::Contains(problem("ports", "its device takes 0 of")));
+  config_.switchd.lcores = 1;
+  config_.ports.back().device = "net_af_xdp0,iface=eth0";
   machine_.receive_queues_of = [](const std::string&) { return 1u; };
   machine_.bpf = false;
   EXPECT_THAT(found(), ElementsAre(problem("ports", "AF_XDP needs root")));
