@@ -8,6 +8,7 @@
 
 #include "aggregator/slot.h"
 #include "aggregator/slot_tags.h"
+#include "common/huge_page_allocator.h"
 
 namespace ina::aggregator {
 
@@ -68,7 +69,7 @@ class SlotArray {
 
   std::byte* rows_;
   uint32_t row_bytes_;
-  std::vector<Slot> slots_;
+  std::vector<Slot, HugePageAllocator<Slot>> slots_;
   SlotTags tags_;                     ///< of `slots_`; kept where fragments have a choice
   std::vector<uint32_t> spare_rows_;  ///< ring
   size_t next_spare_ = 0;

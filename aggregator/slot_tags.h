@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "aggregator/slot.h"
+#include "common/huge_page_allocator.h"
 #include "scheduler/policy.h"
 
 namespace ina::aggregator {
@@ -92,7 +93,7 @@ class SlotTags {
   }
 
   uint32_t ways_;
-  std::vector<Line> lines_;
+  std::vector<Line, HugePageAllocator<Line>> lines_;
 };
 
 }  // namespace ina::aggregator

@@ -28,6 +28,7 @@
 #include "common/logging/file_sink.h"
 #include "common/logging/journal.h"
 #include "common/logging/record.h"
+#include "common/sealed_memory.h"
 #include "control/doorman.h"
 #include "io/ethdev/eal.h"
 #include "io/ethdev/ethdev_port.h"
@@ -96,19 +97,23 @@ Result<std::shared_ptr<logging::FileSink>> set_up_log(const config::LogConfig& l
 /// Memory of value rows: from huge pages where the kernel gives them, prefaulted, 64-byte aligned.
 Result<Mapping> row_memory(size_t bytes, bool hugepages) {
   const size_t rounded = whole_huge_pages(bytes);
-  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE;
-  void* rows = MAP_FAILED;
-  if (hugepages)
-    rows = ::mmap(nullptr, rounded, PROT_READ | PROT_WRITE, flags | MAP_HUGETLB, -1, 0);
-  if (rows == MAP_FAILED) {
-    rows = ::mmap(nullptr, rounded, PROT_READ | PROT_WRITE, flags, -1, 0);
-    if (rows == MAP_FAILED)
-      return fail(INA_ERR_NO_MEMORY, fmt::format("cannot allocate {} bytes of value rows "
-                                                 "(aggregator.slots x aggregator.slot_bytes)",
-                                                 bytes));
+  const auto map = [rounded](int flags) {
+    return ::mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1,
+                  0);
+  };
+  void* rows = hugepages ? map(MAP_HUGETLB | MAP_POPULATE) : MAP_FAILED;
+  if (rows != MAP_FAILED) return Mapping(static_cast<std::byte*>(rows), rounded);
+  rows = map(0);
+  if (rows != MAP_FAILED) {
+    Mapping mapping(static_cast<std::byte*>(rows), rounded);
+    // Before there are pages: the kernel changes its mind about those seldom and late.
     ::madvise(rows, rounded, MADV_HUGEPAGE);
+    if (populate(mapping.data(), rounded, true, [] {})) return mapping;
   }
-  return Mapping(static_cast<std::byte*>(rows), rounded);
+  return fail(INA_ERR_NO_MEMORY,
+              fmt::format("cannot allocate {} bytes of value rows (aggregator.slots x "
+                          "aggregator.slot_bytes)",
+                          bytes));
 }
 
 std::string cpu_list(const std::vector<uint32_t>& cpus) {
