@@ -204,6 +204,12 @@ class Engine {
     const State state = ring_[seq.value % ring_.size()].state;
     return state == State::kSent || state == State::kOverdue;
   }
+  /// The same, and the result will have no bytes for this worker.
+  bool awaits_bare(Seq seq) const {
+    if (!awaits(seq)) return false;
+    const Operation& operation = *ring_[seq.value % ring_.size()].operation;
+    return operation.spec.blocks && operation.is_for_others(seq, config_.rank);
+  }
   /// More is to be sent, and nothing but the windows is in its way.
   bool held_up_by_window() const;
   /// Fragments that may be in the switch at once, as congestion and parking allow.

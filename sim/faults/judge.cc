@@ -144,7 +144,9 @@ void Judge::check_joining() {
       for (; seq < standing.next; ++seq) {
         if (!worker.engine->awaits(seq)) continue;
         const aggregator::Aggregator& lane = *lanes_[seq.value % scenario_.lanes]->aggregator;
-        if (!lane.bare_results().keeps(static_cast<io::JobIndex>(job->index), worker.rank,
+        // A run goes on over fragments whose bytes are on their way to the worker.
+        if (!worker.engine->awaits_bare(seq) ||
+            !lane.bare_results().keeps(static_cast<io::JobIndex>(job->index), worker.rank,
                                        seq.low()))
           break;
         ++kept;

@@ -86,6 +86,18 @@ TEST(RegressionsOfCollectives, HoldNow) {
   }
 }
 
+/// Seeds that failed in the swarm as it is.
+TEST(RegressionsOfTheSwarm, HoldNow) {
+  // A worker with a full window waited for bytes of its own, on their way, of a fragment amid a run
+  // of bare results. The simulation took that for a wait for the run.
+  for (const uint64_t seed : {30'557'109}) {
+    const Scenario scenario = make_scenario(seed);
+    World world(scenario);
+    const Outcome outcome = world.run();
+    EXPECT_TRUE(outcome.violations.empty()) << text_of(scenario, outcome);
+  }
+}
+
 /// Arrays that change their layout, by plans of every method, whole and in pieces, are Schedules of
 /// many operations. Every byte of the final layout is compared, and they have no more memory than
 /// their plan states.
