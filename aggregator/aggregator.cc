@@ -5,13 +5,14 @@ namespace ina::aggregator {
 
 using wire::Message;
 
-Aggregator::Aggregator(const Shape& shape, std::span<std::byte> rows)
+Aggregator::Aggregator(const Shape& shape, std::span<std::byte> rows,
+                       std::pmr::memory_resource* tables)
     : shape_(shape),
       hashed_(scheduler::traits(shape.policy.kind).hashed),
       lanes_(shape.lanes),
       prefetch_bytes_(prefetch_bytes(shape)),
       slots_(shape.slots, hashed() ? shape.policy.ways : 1, spare_rows(shape), shape.slot_bytes,
-             rows.data()),
+             rows.data(), tables),
       lookups_(kMaxBurst),
       expanded_(std::max(1u, shape.burst)),
       quotas_(shape.slots),

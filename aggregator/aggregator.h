@@ -58,8 +58,9 @@ class Aggregator {
   }
 
   /// `rows`: row_memory_bytes() bytes, 64-byte aligned, owned by the caller (hugepages, if there
-  /// are any).
-  Aggregator(const Shape& shape, std::span<std::byte> rows);
+  /// are any). `tables`: for the slots and their tags.
+  Aggregator(const Shape& shape, std::span<std::byte> rows,
+             std::pmr::memory_resource* tables = std::pmr::get_default_resource());
 
   /// `index` < max_jobs and not in use; the conductor gives indices out.
   void add_job(JobIndex index, const JobSpec& spec);

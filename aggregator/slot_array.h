@@ -2,22 +2,23 @@
 #pragma once
 
 #include <bit>
+#include <memory_resource>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "aggregator/slot.h"
 #include "aggregator/slot_tags.h"
-#include "common/huge_page_allocator.h"
 
 namespace ina::aggregator {
 
 class SlotArray {
  public:
   /// `ways`: slots side by side that a fragment may choose from. `rows`: slots + spare rows of
-  /// row_bytes each, owned by the caller.
-  SlotArray(uint32_t slots, uint32_t ways, uint32_t spare_rows, uint32_t row_bytes, std::byte* rows)
-      : rows_(rows), row_bytes_(row_bytes), slots_(slots), tags_(slots, ways) {
+  /// row_bytes each, owned by the caller. `memory`: for the slots and their tags.
+  SlotArray(uint32_t slots, uint32_t ways, uint32_t spare_rows, uint32_t row_bytes, std::byte* rows,
+            std::pmr::memory_resource* memory)
+      : rows_(rows), row_bytes_(row_bytes), slots_(slots, memory), tags_(slots, ways, memory) {
     for (uint32_t i = 0; i < slots; ++i) slots_[i].row = i;
     for (uint32_t i = 0; i < spare_rows; ++i) spare_rows_.push_back(slots + i);
   }
@@ -69,7 +70,7 @@ class SlotArray {
 
   std::byte* rows_;
   uint32_t row_bytes_;
-  std::vector<Slot, HugePageAllocator<Slot>> slots_;
+  std::pmr::vector<Slot> slots_;
   SlotTags tags_;                     ///< of `slots_`; kept where fragments have a choice
   std::vector<uint32_t> spare_rows_;  ///< ring
   size_t next_spare_ = 0;

@@ -6,10 +6,10 @@
 
 #include <bit>
 #include <cstdint>
+#include <memory_resource>
 #include <vector>
 
 #include "aggregator/slot.h"
-#include "common/huge_page_allocator.h"
 #include "scheduler/policy.h"
 
 namespace ina::aggregator {
@@ -23,8 +23,9 @@ class SlotTags {
   static constexpr uint32_t kEmpty = 0;
 
   /// `ways` 1: there is nothing to choose, and there are no tags.
-  SlotTags(uint32_t slots, uint32_t ways)
-      : ways_(ways), lines_(ways == 1 ? 0 : slots / kTagsPerLine + 1) {
+  SlotTags(uint32_t slots, uint32_t ways,
+           std::pmr::memory_resource* memory = std::pmr::get_default_resource())
+      : ways_(ways), lines_(ways == 1 ? 0 : slots / kTagsPerLine + 1, memory) {
     // Slots that do not exist are never empty, nor anybody's.
     const uint64_t room = uint64_t{kTagsPerLine} * lines_.size();
     for (uint64_t slot = slots; slot < room; ++slot) set(static_cast<uint32_t>(slot), kNone);
@@ -93,7 +94,7 @@ class SlotTags {
   }
 
   uint32_t ways_;
-  std::vector<Line, HugePageAllocator<Line>> lines_;
+  std::pmr::vector<Line> lines_;
 };
 
 }  // namespace ina::aggregator

@@ -9,6 +9,7 @@
 
 #include "aggregator/kernels.h"
 #include "common/clock.h"
+#include "common/huge_page_memory.h"
 
 namespace ina::bench {
 
@@ -226,7 +227,7 @@ Load::Load(const LoadConfig& config)
                                        config.payload_bytes)),
       tx_rings_(arena_.take<Descriptor>(size_t{config.jobs} * (config.fan_in + 1) * tx_depth_)),
       rx_rings_(arena_.take<Descriptor>(size_t{config.jobs} * (config.fan_in + 1) * rx_depth_)),
-      aggregator_(shape(), {rows_, Aggregator::row_memory_bytes(shape())}),
+      aggregator_(shape(), {rows_, Aggregator::row_memory_bytes(shape())}, huge_page_memory()),
       packets_(kBurst),
       verdicts_(kBurst) {
   if (!policy().hashed && config.jobs * 2 * window_ > slots_)

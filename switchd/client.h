@@ -1,7 +1,6 @@
 // A control connection, as the conductor knows it.
 #pragma once
 
-
 #include <map>
 #include <memory>
 #include <optional>

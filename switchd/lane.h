@@ -14,6 +14,7 @@
 
 #include "aggregator/serve.h"
 #include "common/clock.h"
+#include "common/huge_page_memory.h"
 #include "common/idle.h"
 #include "io/shm/shm_port.h"
 #include "switchd/forwarding.h"
@@ -35,7 +36,7 @@ class Lane {
        std::vector<FramePort*> frame_ports = {})
       : config_(config),
         link_(link),
-        aggregator_(config.shape, rows),
+        aggregator_(config.shape, rows, huge_page_memory()),
         shm_(config.shape.lane, config.max_endpoints, config.ecn),
         frame_ports_(std::move(frame_ports)),
         turns_(frame_ports_.size(), config.shape.burst),

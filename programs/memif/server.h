@@ -88,7 +88,7 @@ class Server final : private Interfaces {
   /// Of the users, in time of this thread and of the doorman. The thread has packets to pass on, so
   /// that their share is less than that of the switch's conductor.
   control::WorkBudget budget_{{.burst_ns = 10'000'000, .one_in = 10}};
-  Nanos accept_again_ = 0;      ///< until then connections wait in the backlog
+  Nanos accept_again_ = 0;  ///< until then connections wait in the backlog
 };
 
 }  // namespace ina::memif

@@ -172,7 +172,7 @@ Result<answer::Joined> Session::attach(control::Heard heard) {
 /// True: the session goes on.
 bool Session::refuse(const Error& error) {
   logging::warn("refused", peer_.source())("worker", name())("status", error.status)("text",
-                                                                                      error.text);
+                                                                                     error.text);
   return worker_.send_text(control::to_text(answer::Refused{error.status, error.text})).has_value();
 }
 

@@ -27,7 +27,7 @@ class SlotArrayTest : public ::testing::TestWithParam<uint32_t> {
     return slots_.find(job, Seq{number}, number, first);
   }
   alignas(64) std::byte rows_[(kSlots + kSpare) * kRowBytes];
-  SlotArray slots_{kSlots, GetParam(), kSpare, kRowBytes, rows_};
+  SlotArray slots_{kSlots, GetParam(), kSpare, kRowBytes, rows_, std::pmr::get_default_resource()};
 };
 
 TEST_P(SlotArrayTest, AFragmentIsFoundWhereItMayLieAndNowhereElse) {

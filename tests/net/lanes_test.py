@@ -122,6 +122,13 @@ class LanesTest(unittest.TestCase):
             self.assertEqual(port["tx_handed_over"] > 0, queues < lcores, port)
         self.wait_for_links(bed)
 
+    def sum_and_stop(self, bed, lcores, queues):
+        workers = [self.worker(bed, rank, 20_000, 5) for rank in range(HOSTS)]
+        for worker in workers:
+            self.expect(worker, "INA_OK")
+        self.check(bed, lcores, queues)
+        self.assertEqual(bed.stop_switch(), 0)
+
     def test_every_policy_sums(self):
         for lcores, queues in ((2, 1), (2, 2), (4, 1), (4, 2)):
             # With few slots, fragments go to the workers, where the fallback is.
@@ -133,11 +140,7 @@ class LanesTest(unittest.TestCase):
                         # With fewer queues, lanes without a queue get all of their frames from
                         # other lanes.
                         self.cross(bed)
-                    workers = [self.worker(bed, rank, 20_000, 5) for rank in range(HOSTS)]
-                    for worker in workers:
-                        self.expect(worker, "INA_OK")
-                    self.check(bed, lcores, queues)
-                    self.assertEqual(bed.stop_switch(), 0)
+                    self.sum_and_stop(bed, lcores, queues)
                     bed.close()
 
     @unittest.skipUnless(VETH_CHANNELS, "a sanitizer goes with no preloaded library")
@@ -146,20 +149,14 @@ class LanesTest(unittest.TestCase):
             with self.subTest(lcores=lcores, queues=queues):
                 esa = "aggregator: {policy: esa, slots: 64}\n"
                 bed = self.bed(lcores, queues, esa, driver="af_xdp", preload=VETH_CHANNELS)
-                self.sum_with_crossing(bed, lcores, queues)
+                self.cross(bed)
+                self.sum_and_stop(bed, lcores, queues)
                 # The next switch gets the queues of the last.
                 bed.start_switch(INA_SWITCHD, bed.socket.parent,
                                  f"switch: {{lcores: {lcores}}}\n{esa}")
-                self.sum_with_crossing(bed, lcores, queues)
+                self.cross(bed)
+                self.sum_and_stop(bed, lcores, queues)
                 bed.close()
-
-    def sum_with_crossing(self, bed, lcores, queues):
-        self.cross(bed)
-        workers = [self.worker(bed, rank, 20_000, 5) for rank in range(HOSTS)]
-        for worker in workers:
-            self.expect(worker, "INA_OK")
-        self.check(bed, lcores, queues)
-        self.assertEqual(bed.stop_switch(), 0)
 
     def test_a_second_implementation_gets_the_right_sums(self):
         for lcores, queues, policy, dtype in ((2, 1, "static", "int32"), (4, 2, "esa", "float32")):

@@ -1,5 +1,5 @@
 // Large tables are where the kernel may use huge pages; small ones are on the heap.
-#include "common/huge_page_allocator.h"
+#include "common/huge_page_memory.h"
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 struct alignas(64) Line {
   uint64_t word[8];
 };
-using Lines = std::vector<Line, HugePageAllocator<Line>>;
+using Lines = std::pmr::vector<Line>;
 
 /// Whether the kernel was told that the address is to be in a huge page (proc(5), VmFlags).
 bool wants_huge_pages(const void* address) {
@@ -32,21 +32,21 @@ bool wants_huge_pages(const void* address) {
   return false;
 }
 
-TEST(HugePageAllocator, LargeTablesAreInHugePages) {
-  Lines lines(3 * kHugePageBytes / sizeof(Line) / 2);
+TEST(HugePageMemory, LargeTablesAreInHugePages) {
+  Lines lines(3 * kHugePageBytes / sizeof(Line) / 2, huge_page_memory());
   EXPECT_EQ(reinterpret_cast<uintptr_t>(lines.data()) % kHugePageBytes, 0u);
   EXPECT_TRUE(wants_huge_pages(lines.data()));
   EXPECT_FALSE(wants_huge_pages(&lines.back())) << "what is no whole page stays as it is";
 }
 
-TEST(HugePageAllocator, SmallOnesAreNot) {
-  Lines lines(100);
+TEST(HugePageMemory, SmallOnesAreNot) {
+  Lines lines(100, huge_page_memory());
   EXPECT_EQ(reinterpret_cast<uintptr_t>(lines.data()) % alignof(Line), 0u);
   EXPECT_FALSE(wants_huge_pages(lines.data()));
 }
 
-TEST(HugePageAllocator, ContentsMoveFromSmallToLarge) {
-  std::vector<uint64_t, HugePageAllocator<uint64_t>> numbers;
+TEST(HugePageMemory, ContentsMoveFromSmallToLarge) {
+  std::pmr::vector<uint64_t> numbers(huge_page_memory());
   for (uint64_t i = 0; i < kHugePageBytes / 4; ++i) numbers.push_back(i);
   for (uint64_t i = 0; i < numbers.size(); ++i) ASSERT_EQ(numbers[i], i);
   EXPECT_TRUE(wants_huge_pages(numbers.data()));
