@@ -107,10 +107,7 @@ struct PortCheck {
     const uint32_t lanes = asked.config.switchd.lcores;
     const std::string_view key = io::queues_argument(port.device);
     if (const uint32_t queues = device_number(port.device, key, 1); queues > lanes)
-      problem(
-          fmt::format("its device has {}={}, but only {} packet loops would poll them: lower {} or "
-                      "raise switch.lcores",
-                      key, queues, lanes, key));
+      problem("its device " + io::unpolled_queues_text(key, queues, lanes));
   }
 
   void af_packet() const {

@@ -300,11 +300,9 @@ void Device::choose_offloads(const DeviceConfig& config, const rte_eth_dev_info&
 Result<void> Device::choose_queues(const DeviceConfig& config, const rte_eth_dev_info& info) {
   const uint16_t most = std::min(info.max_rx_queues, info.max_tx_queues);
   // The kernel gives frames to all sockets that the driver has opened.
-  if (const std::string key(queues_argument(info.driver_name)); !key.empty() && most > config.lanes)
-    return fail(INA_ERR_INVALID, "Device " + name_ + " has " + key + "=" + std::to_string(most) +
-                                     ", but only " + std::to_string(config.lanes) +
-                                     " packet loops would poll them: lower " + key +
-                                     " or raise switch.lcores.");
+  if (const auto key = queues_argument(info.driver_name); !key.empty() && most > config.lanes)
+    return fail(INA_ERR_INVALID,
+                "Device " + name_ + " " + unpolled_queues_text(key, most, config.lanes) + ".");
   // memif states the most it could have; how many there are is the peer's choice.
   queues_ = gated_ ? uint16_t{1} : std::min(most, config.lanes);
   if (queues_ != 0) return {};

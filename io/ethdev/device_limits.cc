@@ -30,4 +30,10 @@ std::string xdp_queues_text(std::string_view device, const std::string& interfac
   return text;
 }
 
+std::string unpolled_queues_text(std::string_view key, uint32_t queues, uint32_t lanes) {
+  const std::string name(key);
+  return "has " + name + "=" + std::to_string(queues) + ", but only " + std::to_string(lanes) +
+         " packet loops would poll them: lower " + name + " or raise switch.lcores";
+}
+
 }  // namespace ina::io

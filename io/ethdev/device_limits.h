@@ -51,6 +51,9 @@ inline uint32_t xdp_queues(std::string_view device) {
 std::string xdp_queues_text(std::string_view device, const std::string& interface, uint32_t queues,
                             bool may_have_several);
 
+/// Why a device may not have more queues of the argument `key` than the switch has packet loops.
+std::string unpolled_queues_text(std::string_view key, uint32_t queues, uint32_t lanes);
+
 /// The driver of AF_PACKET demands buffers for the largest frame of its ring (framesz=), even if
 /// the mtu is smaller. 0: none is named.
 inline uint32_t packet_ring_frame_bytes(std::string_view device) {

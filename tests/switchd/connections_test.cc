@@ -7,9 +7,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include <atomic>
-#include <thread>
-
 #include "tests/support/as_user.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/control_peer.h"
