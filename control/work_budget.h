@@ -16,7 +16,7 @@ namespace ina::control {
 class WorkBudget {
  public:
   struct Limits {
-    Nanos burst_ns = 50'000'000;
+    Nanos burst_ns = 10'000'000;
     uint32_t one_in = 4;  ///< share of the time: a fourth
     size_t sources = 4096;
   };

@@ -145,9 +145,12 @@ void Server::turn(Nanos timeout_ns) {
   if (!wait(timeout_ns)) return;
   const auto ready = [this](size_t i) { return polled_[i].revents != 0; };
   for (size_t i = 0; i < connected_.size(); ++i) {
-    const bool worker_ready = ready(kFirstSession + 2 * i);
-    const bool switch_ready = ready(kFirstSession + 2 * i + 1);
     Connected& one = connected_[i];
+    // One that has used up its share within this turn waits for the next.
+    const Nanos now = now_ns();
+    const bool worker_ready =
+        ready(kFirstSession + 2 * i) && !(one.heard && free_at(one, now) > now);
+    const bool switch_ready = ready(kFirstSession + 2 * i + 1);
     const bool goes_on = serve(one, worker_ready, switch_ready);
     // Messages of many connections must not add up to a pause for those with packets.
     if (worker_ready || switch_ready) (void)poll_interfaces();
@@ -167,6 +170,12 @@ void Server::turn(Nanos timeout_ns) {
   if (report_wanted_.exchange(false)) report();
 }
 
+/// When its user may take more of the thread's time; not after `now`: at once.
+Nanos Server::free_at(const Connected& one, Nanos now) {
+  const control::PeerCredentials& peer = one.session->peer();
+  return peer.is_trusted() ? now : budget_.free_at(peer.key(), now);
+}
+
 /// False: a signal came.
 bool Server::wait(Nanos timeout_ns) {
   const Nanos now = now_ns();
@@ -178,8 +187,7 @@ bool Server::wait(Nanos timeout_ns) {
                   {until(accept_again_) ? listener_->fd() : -1, POLLIN, 0},  // -1: not looked at
                   {doorman_->alive() ? doorman_->fd() : -1, POLLIN, 0}});
   for (Connected& one : connected_) {
-    const control::PeerCredentials& peer = one.session->peer();
-    one.heard = peer.is_trusted() || until(budget_.free_at(peer.key(), now));
+    one.heard = until(free_at(one, now));
     // Without events: whether it has gone.
     polled_.push_back({one.session->worker_fd(), static_cast<short>(one.heard ? POLLIN : 0), 0});
     polled_.push_back({one.session->switch_fd(), POLLIN, 0});

@@ -69,6 +69,7 @@ class Server final : private Interfaces {
   bool poll_interfaces();
   void turn(Nanos timeout_ns);
   bool wait(Nanos timeout_ns);
+  Nanos free_at(const Connected& one, Nanos now);
   bool serve(Connected& one, bool worker_ready, bool switch_ready);
   void charge_for_doorman();
   void accept_workers();
@@ -87,7 +88,7 @@ class Server final : private Interfaces {
   std::vector<pollfd> polled_;
   /// Of the users, in time of this thread and of the doorman. The thread has packets to pass on, so
   /// that their share is less than that of the switch's conductor.
-  control::WorkBudget budget_{{.burst_ns = 10'000'000, .one_in = 10}};
+  control::WorkBudget budget_{{.burst_ns = 2'000'000, .one_in = 10}};
   Nanos accept_again_ = 0;  ///< until then connections wait in the backlog
 };
 

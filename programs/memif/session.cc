@@ -17,7 +17,8 @@ using control::Json;
 namespace request = control::request;
 namespace answer = control::answer;
 
-constexpr int kMessagesPerTurn = 16;
+// Packets are passed on after so many messages of a connection.
+constexpr int kMessagesPerTurn = 4;
 
 /// Messages of a worker that are passed to the switch unchanged.
 constexpr std::array<std::string_view, 7> kPassedOn = {
