@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "control/absence.h"
+#include "control/bounded_json.h"
 
 namespace ina::control {
 
@@ -44,10 +45,11 @@ Result<Json> content_of(const Heard& received, const std::string& what, const st
       static_cast<ssize_t>(text.size()))
     return fail(INA_ERR_INTERNAL,
                 "cannot read the " + what + " that the switch at " + path + " sent");
-  Json parsed = Json::parse(text, nullptr, false);
+  Json parsed = parse_bounded(text);
   if (!parsed.is_object())
     return fail(INA_ERR_INTERNAL,
-                "the " + what + " that the switch at " + path + " sent is no JSON object");
+                "the " + what + " that the switch at " + path + " sent is no JSON object of at most " +
+                                      std::to_string(kMaxJsonParts) + " parts");
   return parsed;
 }
 

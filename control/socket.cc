@@ -321,7 +321,7 @@ Result<std::optional<Received>> Connection::receive_stream(Nanos deadline) const
     if (!text) return tl::unexpected(text.error());
     if (*text) {
       Received received;
-      received.body = Json::parse(**text, nullptr, false);
+      received.body = parse_bounded(**text);
       if (!received.body.is_object())
         return fail(INA_ERR_INVALID, "a control message is not one JSON object");
       return std::optional<Received>(std::move(received));

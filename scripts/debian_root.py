@@ -8,14 +8,20 @@ CHANGING = ("var/lib/dpkg", "var/lib/apt", "var/cache", "var/log", "tmp", "root"
             "etc/ld.so.cache", "var/lib/systemd")
 
 
+def mounting(root, folders=()):
+    """Returns the text for a shell that mounts what programs inside need. `folders`: as for
+    entering()."""
+    place = shlex.quote(str(root))
+    return " && ".join([
+        f"mount -t proc proc {place}/proc", *(f"mount --rbind {at} {place}{at}" for at in ("/sys", "/dev")),
+        *(f"mkdir -p {place}{at} && mount --bind {at} {place}{at}" for at in map(shlex.quote, map(str, folders)))])
+
+
 def entering(root, *command, folders=()):
     """Returns the words that run `command` inside, in a tree of processes and mounts of its own, which
     end with it. `folders`: folders of this machine that have the same paths inside."""
-    place = shlex.quote(str(root))
-    mounts = [f"mount -t proc proc {place}/proc", *(f"mount --rbind {at} {place}{at}" for at in ("/sys", "/dev")),
-              *(f"mkdir -p {place}{at} && mount --bind {at} {place}{at}" for at in map(shlex.quote, map(str, folders)))]
     return ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c",
-            " && ".join([*mounts, "cd /", 'exec chroot "$0" "$@"']), root, *command]
+            f'{mounting(root, folders)} && cd / && exec chroot "$0" "$@"', root, *command]
 
 
 def files_of(root):

@@ -17,10 +17,11 @@ import tempfile
 import time
 
 import deb_services
-from debian_root import accounts_of, check_nothing_left, contents, entering
+from debian_root import accounts_of, check_nothing_left, contents, entering, mounting
 
 DEADLINE_S = 600
 LONGEST_INSTALL_S = 60
+TREE = pathlib.Path(__file__).resolve().parent.parent
 
 
 def run(*command, **options):
@@ -45,8 +46,19 @@ def check_use(root):
     assert pages.count(".gz") == 7, pages
 
 
+def check_autopkgtest(packages, root):
+    """Runs the packages' tests with Debian's tool for it, which installs the packages and what the
+    tests depend on."""
+    source = root.parent / "source"
+    source.mkdir()
+    run("cp", "-r", TREE / "debian", source)  # the tests, without what was built
+    print("+ autopkgtest", flush=True)
+    run("unshare", "--mount", "sh", "-c", f'{mounting(root)} && exec autopkgtest "$@"', "autopkgtest",
+        "--no-built-binaries", *packages, f"{source}/", "--", "chroot", root)
+
+
 def check(folder, root):
-    source = pathlib.Path(__file__).resolve().parent.parent / "debian" / "tests" / "first-allreduce"
+    source = TREE / "debian" / "tests" / "first-allreduce"
     run("mmdebstrap", "--variant=minbase", "--include=dbus,python3-numpy,systemd,systemd-sysv", "bookworm", root)
     (root / "packages").mkdir()
     packages = sorted(path for path in folder.glob("*.deb") if "-dbgsym" not in path.name)
@@ -76,6 +88,8 @@ def check(folder, root):
     (folder / "installed.json").write_text(json.dumps({"install_to_first_allreduce_s": took_s}) + "\n")
     inside(root, "apt-get", "purge", "-qy", *names)
     check_nothing_left(root, before)
+    check_autopkgtest(packages, root)
+    inside(root, "apt-get", "purge", "-qy", *names)
     policy.unlink()
     if why_not := deb_services.obstacle():
         print(f"services not tested under systemd: {why_not}", flush=True)

@@ -28,6 +28,12 @@ def sparse_file(size):
     return fd
 
 
+def file_of(text):
+    fd = os.memfd_create("siege", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.write(fd, text)
+    return fd
+
+
 def pages(size):
     return (size + peer.PAGE - 1) // peer.PAGE * peer.PAGE
 
@@ -107,6 +113,8 @@ LIES = {
     "pipe": status_of(os.pipe),
     "device": status_of(lambda: [os.open("/dev/zero", os.O_RDONLY)]),
     "sparse_status": status_of(lambda: [sparse_file(4 * GIB)]),
+    "dense_status": status_of(lambda: [file_of(b'{"jobs":[' + b"[]," * (5 << 20) + b"0]}")]),
+    "deep_status": status_of(lambda: [file_of(b"[" * (16 << 20))]),
     "endless_status": status_of(lambda: [sparse_file(2**62)]),
     "early_ready": lambda one: send(one, READY),
     "no_regions": lambda one: send(one, JOINED),
