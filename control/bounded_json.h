@@ -13,17 +13,16 @@ inline constexpr size_t kMaxJsonParts = size_t{1} << 19;
 
 /// Discarded: the text is no JSON, or has more parts than kMaxJsonParts.
 inline nlohmann::json parse_bounded(std::string_view text) {
-  using Json = nlohmann::json;
   struct TooMany {};
   size_t parts = 0;
-  const auto count = [&parts](int, Json::parse_event_t, Json&) {
+  const auto count = [&parts](int, nlohmann::json::parse_event_t, nlohmann::json&) {
     if (++parts > kMaxJsonParts) throw TooMany();
     return true;
   };
   try {
-    return Json::parse(text.begin(), text.end(), count, false);
+    return nlohmann::json::parse(text.begin(), text.end(), count, false);
   } catch (const TooMany&) {
-    return Json::value_t::discarded;
+    return nlohmann::json::value_t::discarded;
   }
 }
 

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "common/clock.h"
+#include "control/bounded_json.h"
 #include "control/doorman.h"
 
 namespace ina::control {

@@ -15,7 +15,8 @@ std::string repeated(const std::string& text, size_t count) {
 }
 
 TEST(BoundedJson, TakesWhatASwitchSays) {
-  const nlohmann::json status = {{"jobs", {{{"id", 1}, {"name", "a"}}, {{"id", 2}}}}, {"lcores", 4}};
+  const nlohmann::json status = {{"jobs", {{{"id", 1}, {"name", "a"}}, {{"id", 2}}}},
+                                 {"lcores", 4}};
   EXPECT_EQ(parse_bounded(status.dump()), status);
   // 2 parts for the array, and one for each number.
   EXPECT_EQ(parse_bounded("[" + repeated("0,", kMaxJsonParts - 3) + "0]").size(),
