@@ -5,9 +5,10 @@
 
 ina-sim trains jobs that arrive at random (docs/evaluation.md describes the model). A point is a
 cluster and its load. At each point esa as shipped is compared with the other policies at their best
-settings: `static` over three partitions of the array and all windows, `fcfs` over one and four
-ways, with and without A2TP's window and its cap, over windows of 4 to 512 fragments. The first seed
-picks each policy's best settings; all seeds judge them. An array that is never full is the bound.
+settings: `static` over three partitions of the array and the two largest windows that fit, `fcfs`
+over one and four ways, with A2TP's window and its cap over windows of 32 and 512 fragments, without
+them over windows of 4 to 512. The first seed picks each policy's best settings; all seeds judge
+them. An array that is never full is the bound.
 
 --json writes {"meta", "workload", "points", "speedups", "headlines", "ablations",
 "best_speedup_vs_fcfs_best", "median_speedup_vs_fcfs_best", "worst_vs_best_other",
@@ -53,7 +54,6 @@ ABLATIONS = {
     "esa, 1 way, no window": PLAIN | {"ways": 1},
     "esa, no priorities": {"no-priorities": True},
     "esa, no decay": {"decay": "none"},
-    "esa, decay by time": {"decay": "time"},
     "esa, no residual": {"no-residual": True},
     "esa, near-full bonus": {"near-full-bonus": True},
     "fcfs, 4 ways, window": {"policy": "fcfs"},

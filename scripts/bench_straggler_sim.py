@@ -55,6 +55,7 @@ HELP = {
 }
 SEARCH_SEED = 0
 SEEDS = (1, 2, 3)
+RANDOM_SEEDS = range(1, 13)  # where workers stop at random, seeds differ more
 
 WORKLOADS = {
     "plain": {"plain-mb": 256, "iterations": 1, "jitter": 0},
@@ -66,11 +67,22 @@ SLOW = {
     "producer": {"slow": "producer", "staging": 0},
     "coupled-producer": {"slow": "producer", "staging": 4},
 }
-# Measured by `bench pipeline` for one lane (docs/figures/pipeline.json: esa, fan-in 8, 42.3 ns a
-# packet of 1 KiB and 176.9 ns of 8 KiB): 23 ns and .0188 ns a byte. A host has one such core, the
-# switch eight.
-CHARGED = {"host-packet-ns": 23, "host-byte-ns": 0.0188, "switch-packet-ns": 2.9,
-           "switch-byte-ns": 0.00235}
+SWITCH_CORES = 8
+
+
+def charge(small_ns, large_ns):
+    """Returns the options for hosts of one core, and a switch of several, that take this time for
+    a packet of 1 and of 8 KiB."""
+    byte_ns = (large_ns - small_ns) / 7168
+    packet_ns = small_ns - 1024 * byte_ns
+    return {"host-packet-ns": round(packet_ns, 1), "host-byte-ns": round(byte_ns, 4),
+            "switch-packet-ns": round(packet_ns / SWITCH_CORES, 2),
+            "switch-byte-ns": round(byte_ns / SWITCH_CORES, 5)}
+
+
+# As `bench pipeline` measured for one lane (esa, fan-in 8, groups of 1): with AVX-512 on a Zen 5, in
+# the history of docs/figures/pipeline.json at commit 82216443, and with AVX2 on a Zen 3, 5ed2a75.
+CHARGES = {"AVX-512, Zen 5": charge(42.3, 176.9), "AVX2, Zen 3": charge(123.4, 360.7)}
 SECOND_JOB_SLOTS = (128, 256, 512)
 
 
@@ -105,7 +117,9 @@ def patterns(quick):
 
 def seeds_of(case, quick):
     """Returns the seeds: a single one for a case without randomness."""
-    chance = case["pattern"] in ("rotating", "random") or case["workload"] != "plain"
+    if case["pattern"] == "random" and not quick:
+        return RANDOM_SEEDS
+    chance = case["pattern"] == "rotating" or case["workload"] != "plain"
     return SEEDS if chance and not quick else SEEDS[:1]
 
 
@@ -238,7 +252,7 @@ def second_job_runs(headline, workloads, quick):
     """Returns (description, options) of each run. `help` "alone": job B runs without job A."""
     found = []
     for slots in (256,) if quick else SECOND_JOB_SLOTS:
-        for policy in ("esa",) if quick or slots != 256 else ("esa", "fcfs"):
+        for policy in ("esa",) if quick else ("esa", "fcfs"):
             what = {"slots": slots, "policy": policy}
             case = Case(HEADLINE | what, workloads["plain"] | {"plain-mb": 128}, SEEDS[:1])
             alone = case.common | BASELINES["off"][0] | {"straggler": "none"}
@@ -292,17 +306,20 @@ def main():
     for case in cases:
         case.pick(runs)
     headline = next(case for case in cases if case.case == HEADLINE)
-    charged = {name: options | CHARGED for name, options in headline.ways.items()}
+    charged = {machine: {name: options | own for name, options in headline.ways.items()}
+               for machine, own in CHARGES.items()}
     beside = second_job_runs(headline, workloads, args.quick)
     runs.run_seeds([found for case in cases for found in case.judge()] +
-                   [(options, headline.seeds) for options in charged.values()] +
+                   [(options, headline.seeds) for ways in charged.values()
+                    for options in ways.values()] +
                    [(options, SEEDS[:1]) for _, options in beside])
 
     of_cases = [case.points(runs) for case in cases]
     rows = [compare(case.case, points) for case, points in zip(cases, of_cases)]
     second = [second_job(what, runs.of(options, SEEDS[:1])[0]) for what, options in beside]
-    paid = compare(HEADLINE, {name: point(HEADLINE, name, options, runs.of(options, headline.seeds))
-                              for name, options in charged.items()})
+    paid = {machine: compare(HEADLINE, {
+        name: point(HEADLINE, name, options, runs.of(options, headline.seeds))
+        for name, options in ways.items()}) for machine, ways in charged.items()}
     show(rows, second)
 
     main_row = rows[cases.index(headline)]
@@ -321,7 +338,8 @@ def main():
         "comparison": rows,
         "second_job": second,
         "headline": {key: main_row[key] for key in ("name", "slots", "policy", *judged)},
-        "headline_charged": {"charges": CHARGED} | {key: paid[key] for key in judged},
+        "headline_charged": [{"machine": machine, "charges": CHARGES[machine]} |
+                             {key: row[key] for key in judged} for machine, row in paid.items()],
         "best_iteration_reduction": max(row["reduction"][way] for row in slow for way in HELP),
         "best_throughput_gain": max(row["gain"][way] for row in trained for way in HELP),
         "rotating_4x": {row["workload"]: row["reduction"] for row in rows
@@ -331,7 +349,8 @@ def main():
         "no_straggler_overhead_by_help": overhead,
     }
     print(f"\nheadline ({main_row['name']}), against {main_row['baseline']}: {gains_of(main_row)}")
-    print(f"with processors charged: {gains_of(paid)}")
+    for machine, row in paid.items():
+        print(f"with processors charged ({machine}): {gains_of(row)}")
     print("worst against off: " + ", ".join(f"{way} {worst[way]:+.1%}" for way in HELP) +
           f"; without stragglers at most {result['no_straggler_overhead']:+.1%}; "
           f"{result['meta']['wall_s']} s")
