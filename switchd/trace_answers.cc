@@ -33,8 +33,9 @@ void TraceAnswers::on_trace(Client& client, const request::Trace& asked, Nanos n
   const auto job = find(client, asked);
   if (!job) return refuse(job.error().text);
   const admin::BeginTrace wanted{(*job)->name, (*job)->owner(), asked.packets};
-  const auto begun = tracing_.begin(
-      wanted, fmt::format("{}, {}", client.owner(), client.peer.text()), now, !trusted);
+  const auto begun =
+      tracing_.begin(wanted, fmt::format("{}, {}", client.owner(), client.peer.text()), now,
+                     trusted ? std::string() : client.source());
   if (!begun)
     // Other hosts are not told for whom it traces.
     return refuse(client.peer.remote && begun.error().code == admin::Error::Code::kBusy

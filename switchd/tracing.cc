@@ -84,12 +84,13 @@ Json packet_json(const TraceRecord& record, uint32_t lane, const std::string& po
 }  // namespace
 
 admin::Answer Tracing::begin(const admin::BeginTrace& request, const std::string& who, Nanos now,
-                             bool gives_way) {
+                             const std::string& source) {
   if (request.packets < 1 || request.packets > admin::kMaxTracedPackets)
     return decline(Code::kInvalid, fmt::format("{} packets are not in 1..{}", request.packets,
                                                admin::kMaxTracedPackets));
   const auto meant = jobs_.meant(request.job, request.owner);
   if (!meant) return tl::unexpected(meant.error());
+  const bool gives_way = !source.empty();
   const bool must_wait = trace_ && (!trace_->gives_way || gives_way);
   if (must_wait && now - trace_->asked < kForgottenNs)
     return decline(Code::kBusy, fmt::format("the switch traces job {} for {}, and one job at a "
@@ -111,7 +112,8 @@ admin::Answer Tracing::begin(const admin::BeginTrace& request, const std::string
     trace.lanes.push_back(std::make_unique<PacketTrace>(job.index, request.packets));
   trace_ = std::move(trace);
   lanes_.run_each([&](uint32_t lane) { return command::SetTrace{trace_->lanes[lane].get()}; });
-  logging::info("packets traced")("by", who)("job", trace_->label)("packets", request.packets);
+  logging::info("packets traced", source)("by", who)("job", trace_->label)("packets",
+                                                                           request.packets);
   return Json{{"trace", trace_->number}};
 }
 

@@ -1,4 +1,4 @@
-// Traces of packets that administrators ask for: one at a time, over all lanes.
+// Traces of packets, for administrators and owners of jobs: one at a time, over all lanes.
 #pragma once
 
 #include <memory>
@@ -22,9 +22,11 @@ class Tracing {
   Tracing(const ConductorConfig& config, Lanes& lanes, const JobTable& jobs)
       : config_(config), lanes_(lanes), jobs_(jobs) {}
 
-  /// `who`: asks, for the log. `gives_way`: another that does not may begin meanwhile, and ends it.
+  /// `who`: asks, for the log. `source`: of an owner (PeerCredentials::source()), by which its
+  /// lines in the log are limited; empty: an administrator asks. The trace of an owner gives way:
+  /// an administrator's may begin meanwhile, and ends it.
   admin::Answer begin(const admin::BeginTrace& request, const std::string& who, Nanos now,
-                      bool gives_way = false);
+                      const std::string& source = {});
   admin::Answer get(const admin::GetTrace& request, Nanos now);
 
  private:

@@ -4,7 +4,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "tests/support/as_user.h"
+#include "tests/support/captured_log.h"
 #include "tests/support/control_peer.h"
 #include "tests/support/switch_fixture.h"
 
@@ -109,11 +117,11 @@ TEST_F(TracesInTurnTest, ThatNobodyAsksForGivesWay) {
 }
 
 TEST_F(TracesInTurnTest, OfAnOwnerGivesWayToAnAdministratorsAlone) {
-  ASSERT_TRUE(tracing_.begin(request_, "an owner", 0, true));
-  EXPECT_FALSE(tracing_.begin(request_, "another owner", 1, true));
+  ASSERT_TRUE(tracing_.begin(request_, "an owner", 0, "uid:1000"));
+  EXPECT_FALSE(tracing_.begin(request_, "another owner", 1, "uid:1001"));
   ASSERT_TRUE(tracing_.begin(request_, "an administrator", 2));
   EXPECT_EQ(tracing_.get({1}, 3).error().code, Code::kNotFound);
-  EXPECT_FALSE(tracing_.begin(request_, "an owner", 4, true));
+  EXPECT_FALSE(tracing_.begin(request_, "an owner", 4, "uid:1000"));
   EXPECT_FALSE(tracing_.begin(request_, "another administrator", 5));
 }
 
@@ -150,6 +158,73 @@ TEST_F(TracingTest, OverTheControlSocketOneMessageIsAnsweredInTheEnd) {
     begun = ask(admin::BeginTrace{.job = "train", .packets = 1});
   }
   EXPECT_TRUE(begun);
+}
+
+// ---- the log
+
+size_t count_of(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+/// Has `traces` traces of a job begin, each given up at once by the end of its connection.
+void trace_often(const std::string& job, int traces, const std::function<test::Peer()>& connect) {
+  const control::Json message = {
+      {"type", "trace"}, {"job", job}, {"packets", 1}, {"timeout_ms", 5'000}};
+  int begun = 0;
+  for (int tries = 0; begun < traces && tries < 10 * traces; ++tries) {
+    const test::Peer peer = connect();
+    EXPECT_TRUE(peer.send(message));
+    // Where the trace before has not ended yet, a refusal comes first.
+    const control::Json answer = peer.ask_if_open({{"type", "explain"}});
+    begun += answer.is_object() && answer.value("type", "") == "explain" ? 1 : 0;
+  }
+  EXPECT_EQ(begun, traces);
+}
+
+TEST(TracesOfOwners, AreNoFloodOfLines) {
+  constexpr uid_t kUser = 12345;
+  constexpr int kTraces = 200, kOfAdministrator = 50;
+  const test::CapturedLog log;
+  const test::TempDir folder;
+  ::chmod((folder / "").c_str(), 0755);
+  test::SwitchOptions options;
+  options.conductor = [](ConductorConfig& config) {
+    config.control.mode = 0666;
+    config.control.listen = "127.0.0.1:0";
+    config.control.allow_anonymous = true;
+    config.frame_ports = {{"eth0", {{2, 0, 0, 0, 0, 9}, 0x0a000001, 7584}}};
+  };
+  test::TestSwitch sw(options, folder / "");
+  const auto over_tcp = [&] { return test::Peer(sw.tcp_address()); };
+  const test::Peer remote = over_tcp();
+  ASSERT_EQ(remote.ask(test::frame_join("", "", 0, "remote"))["type"], "joined");
+  trace_often("remote", kTraces, over_tcp);
+  // The switch's own user is an administrator here. Other users take root.
+  const test::Peer own(sw.socket_path());
+  ASSERT_EQ(own.ask(test::frame_join("", "", 0, "own"))["type"], "joined");
+  trace_often("own", kOfAdministrator, [&] { return test::Peer(sw.socket_path()); });
+  const bool is_root = ::geteuid() == 0;
+  std::optional<test::Peer> user;
+  if (is_root) {
+    const auto as_other = [&] {
+      std::optional<test::Peer> peer;
+      test::as_user(kUser, [&] { peer.emplace(sw.socket_path()); });
+      return std::move(*peer);
+    };
+    user.emplace(as_other());
+    ASSERT_EQ(user->ask(test::frame_join("", "", 0, "other"))["type"], "joined");
+    trace_often("other", kTraces, as_other);
+  }
+  sw.stop();
+  const std::string lines = log.text();
+  EXPECT_LT(count_of(lines, "info packets traced by=\"anonymous, 127.0.0.1:"), 100u);
+  EXPECT_LT(count_of(lines, "info packets traced by=\"uid:12345, pid "), 100u);
+  // The counts are of what the switch writes, and nobody limits administrators.
+  EXPECT_EQ(
+      count_of(lines, "info packets traced by=\"uid:" + std::to_string(::geteuid()) + ", pid "),
+      static_cast<size_t>(kOfAdministrator));
 }
 
 }  // namespace
