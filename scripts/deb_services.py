@@ -1,6 +1,6 @@
 """Installs the packages in a small Debian that has booted a real systemd, has jobs run over the
-services of ina-switchd while these are reloaded, stopped, killed, restarted and upgraded, and purges
-the packages. test_debs.py calls check()."""
+services of ina-switchd while these are reloaded, stopped, killed, restarted and upgraded, over a port
+by AF_PACKET, too, and purges the packages. test_debs.py calls check()."""
 
 import contextlib
 import json
@@ -24,6 +24,24 @@ CONFIG = "/etc/ina/switchd.yaml"
 SOCKET = "/run/ina/switch.sock"
 # CAP_NET_ADMIN, CAP_NET_RAW, CAP_IPC_LOCK and CAP_BPF, which a drop-in may give.
 BOUNDING = 1 << 12 | 1 << 13 | 1 << 14 | 1 << 39
+# Those of a port by AF_PACKET, as docs/operations.md has them.
+PACKET_CAPABILITIES = {"CAP_NET_ADMIN": 1 << 12, "CAP_NET_RAW": 1 << 13}
+DROP_IN = "/etc/systemd/system/ina-switchd.service.d"
+SWITCH_IP, FAR_IP = "10.77.0.254", "10.77.0.1"
+FAR_MTU = 9000
+# Follows the sample, whose last section is `ports`. framesz holds a frame of that MTU; a block is
+# whole frames and whole pages. The kernel locks the two rings in memory: 256 frames each stay below
+# 8 MiB, for systems whose root may not raise that limit.
+PACKET_CONFIG = f"""\
+  - name: port0
+    type: ethdev
+    device: "net_af_packet0,iface=port0,blocksz=36864,framesz=9216,framecnt=256"
+    ip: {SWITCH_IP}
+    mtu: {FAR_MTU}
+eal: {{huge: no, memory: 192 MiB, file_prefix: ina-switch, telemetry: true}}
+"""
+# Where docs/operations.md has dpdk-telemetry.py look.
+TELEMETRY = "/run/ina/dpdk/ina-switch/dpdk_telemetry.v2"
 INSTALL = ("env", "DEBIAN_FRONTEND=noninteractive", "sh", "-c")
 # The root folder itself, so that the packages' files can be looked for in it.
 BIND = 'mount --bind "$1" "$1"\ncd "$1"\n'
@@ -51,13 +69,24 @@ with ina.Context(url, name, rank, 2, timeout=100) as job:
                 print(took_s, file=pauses)
 """
 
+# Asks DPDK's telemetry as dpdk-telemetry.py does, which is not installed here.
+ASK = r"""
+import json, socket, sys
+
+with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as telemetry:
+    telemetry.connect(sys.argv[1])
+    most_bytes = json.loads(telemetry.recv(1024))["max_output_len"]
+    telemetry.send(sys.argv[2].encode())
+    print(telemetry.recv(most_bytes).decode())
+"""
+
 
 class Job:
-    """Two workers of a user in the group ina."""
+    """Two workers of a user in the group ina. `host`: as far_host() gives it."""
 
-    def __init__(self, system, name, urls=(f"shm:{SOCKET}",) * 2):
+    def __init__(self, system, name, urls=(f"shm:{SOCKET}",) * 2, host=()):
         self.system, self.name = system, name
-        self.workers = [subprocess.Popen(as_user(system, "alice", "python3", "/packages/worker.py", name, rank, url),
+        self.workers = [subprocess.Popen(as_user(system, "alice", "python3", "/packages/worker.py", name, rank, url, host=host),
                                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
                         for rank, url in enumerate(urls)]
 
@@ -95,8 +124,8 @@ class Job:
             worker.wait()
 
 
-def as_user(system, user, *command):
-    return system.command("setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", *command)
+def as_user(system, user, *command, host=()):
+    return system.command(*host, "setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", *command)
 
 
 def as_worker(system, user, url):
@@ -140,15 +169,16 @@ def check_first_sum(system):
         job.stop()
 
 
-def check_process(system):
-    """The switch is a user of its own without capabilities, and sees no more than it needs."""
+def check_process(system, capabilities=0):
+    """The switch is a user of its own with these capabilities alone, and sees no more than it
+    needs."""
     pid = system.show("MainPID")
     status = dict(line.split(":\t", 1) for line in system.run("cat", f"/proc/{pid}/status").stdout.splitlines() if ":\t" in line)
     uid, gid = (system.run("id", option, "ina").stdout.strip() for option in ("-u", "-g"))
     assert status["Uid"].split() == [uid] * 4 and status["Gid"].split() == [gid] * 4, status
     assert status["Groups"].split() == [gid], status
     for kind in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
-        assert int(status[kind], 16) == 0, status
+        assert int(status[kind], 16) == capabilities, status
     assert int(status["CapBnd"], 16) == BOUNDING, status
     assert status["NoNewPrivs"] == "1" and status["Seccomp"] == "2", status
     for path, reason in (("/usr/was-here", "Read-only"), ("/etc/ina/was-here", "Read-only"), ("/home/was-here", "")):
@@ -260,6 +290,63 @@ def check_fallback_server(system, config):
     system.run("systemctl", "restart", "ina-switchd")
 
 
+@contextlib.contextmanager
+def far_host(system):
+    """Makes a network namespace, the host at the other end of the system's interface port0. Returns
+    the words before a command that runs there. Both go at the end."""
+    def ip(pid, *words):
+        # This machine's program: the small Debian has none.
+        subprocess.run(["nsenter", "-t", pid, "-n", "ip", *map(str, words)], check=True, stdin=subprocess.DEVNULL,
+                       timeout=DEADLINE_S)
+
+    # Holds the namespace, until its input ends.
+    with subprocess.Popen(system.command("unshare", "--net", "sh", "-c", "echo $$; exec cat"), stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True) as holder:
+        pid_inside = holder.stdout.readline().strip()
+        pid = pathlib.Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().strip()
+        ip(system.pid, "link", "add", "port0", "mtu", FAR_MTU, "type", "veth", "peer", "name", "eth0", "mtu", FAR_MTU,
+           "netns", pid)
+        ip(system.pid, "link", "set", "port0", "up")
+        ip(pid, "address", "add", f"{FAR_IP}/24", "dev", "eth0")
+        ip(pid, "link", "set", "eth0", "up")
+        yield ("nsenter", "-t", pid_inside, "-n")
+
+
+def check_telemetry(system):
+    """Root may ask at the place that docs/operations.md names."""
+    info = wait_for("the switch's figures", lambda: json.loads(
+        system.run("python3", "-c", ASK, TELEMETRY, "/ina/info").stdout)["/ina/info"])
+    assert info["version"] in system.run("ina-switchd", "--version").stdout, info
+
+
+def check_packet_port(system, config):
+    """A port by AF_PACKET works under the unit, with the capabilities that it takes and no others,
+    beside shm."""
+    drop_in = system.path(DROP_IN)
+    drop_in.mkdir()
+    (drop_in / "override.conf").write_text(f"[Service]\nAmbientCapabilities={' '.join(PACKET_CAPABILITIES)}\n")
+    with far_host(system) as host:
+        set_config(system, config + PACKET_CONFIG)
+        system.run("systemctl", "daemon-reload")
+        system.run("systemctl", "restart", "ina-switchd")
+        assert system.show("ActiveState") == "active"
+        check_process(system, sum(PACKET_CAPABILITIES.values()))
+        far = f"udp:{SWITCH_IP}?control={SOCKET}&port=port0"
+        with Job(system, "near") as near, Job(system, "far", (far, far), host) as job:
+            near.check_goes_on()
+            job.check_goes_on()
+            check_telemetry(system)
+            near.stop()
+            job.stop()
+        (drop_in / "override.conf").unlink()
+        drop_in.rmdir()
+        set_config(system, config)
+        system.run("systemctl", "daemon-reload")
+        system.run("systemctl", "restart", "ina-switchd")
+    check_process(system)
+    assert not system.path(TELEMETRY).parent.exists(), "a switch leaves no folder of DPDK's"
+
+
 def check_memif(system):
     arguments = system.path("/etc/default/ina-memif")
     arguments.write_text('INA_MEMIF_ARGS="--workers 2 --mode 0660"\n')
@@ -323,6 +410,7 @@ def check_services(system, root, names):
         job.stop()
         print(f"job train: {job.count()} sums, none failed", flush=True)
     check_fallback_server(system, config)
+    check_packet_port(system, config)
     check_memif(system)
     check_stop(system)
     system.run(*INSTALL, f"apt-get purge -qy {' '.join(names)}")

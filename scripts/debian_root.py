@@ -1,11 +1,17 @@
 """The root folder of a small Debian: commands inside, and what an installation leaves there. For
 test_debs.py, deb_services.py and test_torch2.py."""
 
+import re
 import shlex
 
 # The state of dpkg and apt, logs and caches change with every installation.
 CHANGING = ("var/lib/dpkg", "var/lib/apt", "var/cache", "var/log", "tmp", "root", "proc", "sys", "dev", "packages",
             "etc/ld.so.cache", "var/lib/systemd")
+# Of these folders, the ones in which a path with the project's name is one of the packages' own.
+# apt keeps under var/cache/apt what it fetched.
+SHARED = ("var/log", "var/lib/systemd", "var/cache", "tmp")
+KEPT_BY_APT = "var/cache/apt"
+OWN_NAME = re.compile(r"\bina\b")
 
 
 def mounting(root, folders=()):
@@ -24,10 +30,16 @@ def entering(root, *command, folders=()):
             f'{mounting(root, folders)} && cd / && exec chroot "$0" "$@"', root, *command]
 
 
+def is_changing(path):
+    """Whether every installation changes `path`, which is relative to the root."""
+    if not path.startswith(CHANGING):
+        return False
+    return not path.startswith(SHARED) or path.startswith(KEPT_BY_APT) or not OWN_NAME.search(path)
+
+
 def files_of(root):
     """Returns paths below `root`, without those that every installation changes."""
-    return {path.relative_to(root) for path in root.rglob("*")
-            if not str(path.relative_to(root)).startswith(CHANGING)}
+    return {path.relative_to(root) for path in root.rglob("*") if not is_changing(str(path.relative_to(root)))}
 
 
 def accounts_of(root):

@@ -112,7 +112,9 @@ struct PortCheck {
 
   void af_packet() const {
     interface();
-    if (!asked.machine.raw_sockets) problem("AF_PACKET needs root, or CAP_NET_RAW");
+    // The driver opens a packet socket, and sets the interface's flags when the device starts.
+    if (!asked.machine.raw_sockets || !asked.machine.network_admin)
+      problem("AF_PACKET needs root, or CAP_NET_ADMIN and CAP_NET_RAW");
     queues_are_polled();
     const uint32_t room = device_number(port.device, "framesz", kDefaultPacketRingFrameBytes);
     const uint32_t wanted = needed_mtu() + kEthernetBytes + kPacketRingHeadBytes;

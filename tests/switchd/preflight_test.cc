@@ -244,8 +244,12 @@ TEST_F(PreflightTest, SeesWhatIsWrongWithAnInterface) {
   config_.ports.back().device = "net_af_packet0,iface=jumbo,framesz=9216,qpairs=2";
   EXPECT_THAT(found(), ElementsAre(problem("ports", "qpairs=2, but only 1 packet loops")));
   config_.ports.back().device = "net_af_packet0,iface=jumbo,framesz=9216";
+  const auto needs = problem("ports", "AF_PACKET needs root, or CAP_NET_ADMIN and CAP_NET_RAW");
   machine_.raw_sockets = false;
-  EXPECT_THAT(found(), ElementsAre(problem("ports", "AF_PACKET needs root, or CAP_NET_RAW")));
+  EXPECT_THAT(found(), ElementsAre(needs));
+  machine_.raw_sockets = true;
+  machine_.network_admin = false;
+  EXPECT_THAT(found(), ElementsAre(needs));
 }
 
 TEST_F(PreflightTest, SeesWhatAfXdpAndTapCannotDo) {

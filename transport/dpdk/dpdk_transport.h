@@ -20,7 +20,7 @@
 //   id        number of the memif interface on that socket (0)
 //   others    as above; ip is needed
 //
-// memif needs neither root nor hugepages; AF_PACKET needs CAP_NET_RAW, AF_XDP root. DPDK is started
+// memif needs neither root nor hugepages; AF_PACKET and AF_XDP need capabilities. DPDK is started
 // at the first open and stays until the process ends, since it can be started only once; further
 // transports add devices to it. Meanwhile the process cannot use DPDK for anything else. If the
 // switch dies, packets stop; that it died is seen on the control connection.

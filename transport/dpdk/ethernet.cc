@@ -162,7 +162,7 @@ Result<std::unique_ptr<io::Device>> Ethernet::open() {
   if (!device && driver_ != Driver::kOther && ::geteuid() != 0)
     return fail(device.error().status,
                 device.error().text + " This needs root, or " +
-                    (driver_ == Driver::kAfPacket ? "CAP_NET_RAW"
+                    (driver_ == Driver::kAfPacket ? "CAP_NET_ADMIN and CAP_NET_RAW"
                                                   : "CAP_NET_ADMIN, CAP_NET_RAW "
                                                     "and CAP_BPF") +
                     "; udp: needs nothing.");
