@@ -195,10 +195,11 @@ class Sums:
 
 class Bed:
     def __init__(self, build, *, tenants=True, nofile=None, control="", more="", mapped=0,
-                 register_every=0, bridge=False):
+                 register_every=0, bridge=False, listen=""):
         """`nofile`: the switch's RLIMIT_NOFILE. `mapped`: memory mappings that the switch gets
         besides its own. `register_every`: the victim registers memory each time after this number
-        of sums. `bridge`: rank 1 of the victim is behind an ina-memif, which is attacked."""
+        of sums. `bridge`: rank 1 of the victim is behind an ina-memif, which is attacked. `listen`:
+        control.listen, for those who have a token that nobody else knows."""
         self.build = pathlib.Path(build)
         self.nofile = nofile
         self.mapped = mapped
@@ -221,10 +222,19 @@ class Bed:
         self.attacked = self.bridge_folder / "control.sock" if bridge else self.socket
         self.log_path = self.folder / "log"
         self.config = self.folder / "switchd.yaml"
+        if listen:
+            control = f'listen: "{listen}", token_file: "{self.token_file()}"'
         self.config.write_text(CONFIG.format(log=self.log_path, socket=self.socket, more=more,
                                              control=control and f", {control}",
                                              tenants=TENANTS if tenants else ""))
         self.cgroup = Cgroup()
+
+    def token_file(self):
+        path = self.folder / "tokens"
+        path.touch(0o600)
+        path.write_text(f"somebody {os.urandom(16).hex()}\n")
+        os.chown(path, SWITCH_UID, SWITCH_UID)
+        return path
 
     # The switch
 

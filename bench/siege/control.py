@@ -3,6 +3,8 @@
 import json
 import os
 import random
+import socket
+import struct
 
 import peer
 from attack import FAILURES, Attack, Holder
@@ -20,12 +22,13 @@ FORGERIES = (
     f"x\u2028{FORGED}=1\u202e\ufeff",
 )
 TYPES = ("join", "rejoin", "attach", "register", "unregister", "share_results", "free_results",
-         "leave", "abort", "explain", "status", "mismatch", "serve", "next_job", "join_fallback",
-         "joined", "ready", "")
+         "leave", "abort", "explain", "status", "trace", "split", "mismatch", "serve", "next_job",
+         "join_fallback", "joined", "ready", "")
 FIELDS = ("version", "library", "job", "rank", "world_size", "window_bytes", "transport", "address",
           "port", "interface", "tags", "multicast", "result_buffers", "ticket", "parks", "job_id",
           "job_key", "low", "next", "results_end", "buffers_shared", "number", "bytes",
-          "first_unit", "text", "token")
+          "first_unit", "text", "token", "owner", "packets", "timeout_ms", "colour", "key",
+          "operations")
 
 
 class HoldConnections(Holder):
@@ -305,6 +308,66 @@ class StatusFlood(Holder):
             self.begin()
 
 
+class TraceFlood(Holder):
+    """Traces packets of its own job, one at a time, as fast as possible."""
+
+    def begin(self):
+        self.run_job()
+
+    def step(self):
+        if not self.held:
+            self.begin()
+        with self.trying("traces"):
+            one = Peer(self.path)
+            try:
+                for _ in range(20):
+                    said = one.ask({"type": "trace", "job": f"{self.job}-{self.number}",
+                                    "packets": 1, "timeout_ms": 1})
+                    one.drop_fds()
+                    self.count(said["type"])
+                    if said["type"] == "refused":
+                        raise peer.Refused(said)
+            finally:
+                one.close()
+
+
+class SplitFlood(Holder):
+    """Splits its own job over and over, until the switch refuses; then again with another job."""
+
+    def step(self):
+        self.end()
+        one = self.run_job()
+        if one is None:
+            return super().step()
+        for number in range(1, 2000):
+            with self.trying("splits"):
+                one.send({"type": "split", "colour": number % 3, "key": 0, "number": number})
+                said = one.hear("split")
+                self.count("groups", said.get("status") == 0)
+                if said.get("status") == 0:
+                    continue
+            return None
+
+
+class Strangers(Holder):
+    """Connects over TCP, where nobody knows its name, says nothing or nonsense, and stays."""
+
+    def begin(self):
+        random.seed(1)
+
+    def step(self):
+        for number in range(50):
+            with self.trying("connections"):
+                one = socket.socket()
+                self.held.append(one)
+                one.settimeout(0.2)
+                one.connect(tuple(self.options["address"]))
+                one.send((b"", b"\xff" * 4, struct.pack("<I", 2) + b"{}",
+                          struct.pack("<I", 9000) + b"[" * 9000)[number % 4])
+        if len(self.held) > 800:
+            self.end()
+
+
 class Squat(Holder):
     """Makes the job that users get by default when they name none, as one rank of 2, and waits."""
 
@@ -330,4 +393,5 @@ ATTACKS = {"hold_connections": HoldConnections, "hold_places": HoldAndSpeak,
            "log_forgery": LogForgery, "garbage": Garbage, "join_die": JoinDie,
            "abort_flood": AbortFlood, "disagree": Disagree, "tickets": Tickets,
            "forged_rejoin": ForgedRejoin, "unread_status": UnreadStatus,
-           "status_flood": StatusFlood, "squat": Squat}
+           "status_flood": StatusFlood, "trace_flood": TraceFlood, "split_flood": SplitFlood,
+           "tcp_strangers": Strangers, "squat": Squat}

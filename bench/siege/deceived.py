@@ -16,7 +16,7 @@ TIMEOUT_S = 1
 # libina asks once more why it waited, and says goodbye; the rest is for a machine that does much
 # else.
 MOST_S = TIMEOUT_S + 2 + 5
-MOST_BYTES = 64 * MIB
+MOST_BYTES = 96 * MIB
 MOST_TEXT = 20000
 ADDRESS_SPACE = 8 << 30  # saves the machine if a client takes what it is told to
 

@@ -13,6 +13,7 @@ WAYS = ("wrong", "right", "unread", "many")
 
 COME_BACK_S = 10
 BUSY_LOOP = "control_busy_loop"
+STRANGERS_PORT = PORT + 16
 
 
 def max_map_count():
@@ -203,6 +204,11 @@ ROWS = (
     Row("unread_status", "status answers that nobody reads; the switch may have 256 descriptors",
         "unread_status", bed={"nofile": 256}),
     Row("status_flood", "asks for the status as fast as it goes", "status_flood"),
+    Row("trace_flood", "traces of its own job's packets, one after another", "trace_flood"),
+    Row("split_flood", "splits of its own jobs, until they are refused", "split_flood"),
+    Row("tcp_strangers", "thousands of connections over TCP without a token, silent or with nonsense",
+        "tcp_strangers", {"address": ["127.0.0.1", STRANGERS_PORT]},
+        bed={"listen": f"127.0.0.1:{STRANGERS_PORT}"}),
     Row("garbage", "each control message with fields of wrong types, deep nesting, huge numbers",
         "garbage"),
     Row("join_die", "workers that die at every stage of joining", "join_die"),

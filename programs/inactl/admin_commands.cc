@@ -16,6 +16,7 @@
 
 #include "common/command_line.h"
 #include "common/json/json.h"
+#include "control/bounded_json.h"
 #include "control/client.h"
 #include "control/tls_files.h"
 #include "control/tokens.h"
@@ -299,9 +300,12 @@ int undrain(const Options& options, Client& client) {
 /// An answer's `json`, which must be an object.
 template <class Response>
 Exit parse(const Options& options, const Response& response, Json& json) {
-  json = Json::parse(response.json(), nullptr, false);
+  json = control::parse_bounded(response.json());
   if (json.is_object()) return kDone;
-  complain(options.common, kRefused, "the switch sent an answer that is no JSON");
+  complain(options.common, kRefused,
+           fmt::format("the switch sent an answer that is no JSON object, or one of more than {} "
+                       "parts",
+                       control::kMaxJsonParts));
   return kRefused;
 }
 
@@ -413,7 +417,7 @@ nlohmann::json status_after(const Options& options, uint32_t starts) {
   Client::set_deadline(context, 1);
   v1::StatusResponse response;
   if (!client->stub().Status(&context, v1::StatusRequest(), &response).ok()) return nullptr;
-  auto status = nlohmann::json::parse(response.json(), nullptr, false);
+  auto status = control::parse_bounded(response.json());
   if (!status.is_object() || status.value("boots", uint32_t{0}) <= starts) return nullptr;
   return status;
 }

@@ -26,6 +26,14 @@ TEST(BoundedJson, TakesWhatASwitchSays) {
 TEST(BoundedJson, TakesNothingOfMoreParts) {
   EXPECT_TRUE(parse_bounded("[" + repeated("0,", kMaxJsonParts - 2) + "0]").is_discarded());
   EXPECT_TRUE(parse_bounded("{" + repeated("\"\":{},", kMaxJsonParts)).is_discarded());
+}
+
+TEST(BoundedJson, TakesNothingThatIsDeeper) {
+  const auto nested = [](size_t depth) {
+    return parse_bounded(repeated("[", depth) + repeated("]", depth));
+  };
+  EXPECT_FALSE(nested(kMaxJsonDepth).is_discarded());
+  EXPECT_TRUE(nested(kMaxJsonDepth + 2).is_discarded());
   EXPECT_TRUE(parse_bounded(std::string(16 << 20, '[')).is_discarded());
 }
 
