@@ -5,25 +5,39 @@
 
 Each fault is a job of three ranks (some have two) with an injected problem: calls that do not
 agree, processes that stop or end, hosts in network namespaces whose frames get lost, a switch
-without room. A fault is named if `inactl why JOB` has a reason with the expected cause and exactly
-the expected ranks, each with its process and host or its address, and, if it waits for a call of
-theirs, with that call. Where the job ends at once, the error of a rank must have the expected words.
-An innocent rank is blamed if it is in the `ranks` of any reason. Where ranks wait until their
-timeout, their error must name the same ranks: `in_errors` counts these faults, out of
-`in_errors_of`.
+without room. Faults are named in two ways, which are counted apart:
+
+- `inactl why JOB` is asked (`why_asked`). It names the fault (`why_named_by_inactl`) if it has a
+  reason with the expected cause and exactly the expected ranks, each with its process and host or
+  its address, and, if it waits for a call of theirs, with that call, its number and its size.
+- The job ends at once, and nobody is asked (`error_expected`). The error names the fault
+  (`named_by_error`) if it has the expected words, and names exactly the expected ranks. Where calls
+  do not agree, it must say which ranks made which call.
+
+`why_named` is the sum of both, out of `why_injected`.
+
+Where `inactl why` is asked and ranks wait until their timeout, their errors must name the same
+ranks: `in_errors` counts these faults, out of `in_errors_of`. Each rank that is not at fault must
+get an error, unless its calls are complete, and each error must name exactly the ranks at fault. A
+rank that an error says is waiting itself is not named.
+
+An innocent rank is blamed if it is in the `ranks` of any reason, or if an error names it.
 
 --quick: the faults that need no namespaces and end soon. Faults in namespaces need root; without
 root they count as not injected.
 
-Prints a table; exit status 1 if fewer than 96 % were named, or an innocent was blamed. --json writes
-{"meta", "why_named", "why_injected", "why_innocent_blamed", "in_errors", "in_errors_of", "why_s_max",
-"faults": [{"fault", "named", "blamed", "in_error", "found", "why_s"}]}.
+Prints a table; exit status 1 if fewer than 96 % were named, or an innocent was blamed. --json
+writes {"meta", "why_named", "why_injected", "why_asked", "why_named_by_inactl", "error_expected",
+"named_by_error", "why_innocent_blamed", "in_errors", "in_errors_of", "why_s_max",
+"faults": [{"fault", "named", "blamed", "in_error", "found", "why_s"}]}; `why_s` is null where
+`inactl why` was not asked.
 """
 
 import contextlib
 import dataclasses
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -49,9 +63,9 @@ WHY_S = 1.0
 
 @dataclasses.dataclass
 class Fault:
-    """`steps`: by rank. `cause`, `ranks`: those of the reason that `why` must give. `words`: words
-    in the error of at least one rank if there is no cause; with a cause, in the errors of ranks
-    that wait."""
+    """`steps`: by rank. `cause`, `ranks`: those of the reason that `why` must give. Without a cause
+    `why` is not asked; `words`: words in the error of at least one rank; `ranks`: those that such
+    errors must name."""
     name: str
     steps: list
     cause: str = ""
@@ -62,7 +76,8 @@ class Fault:
     before: object = None  # a context manager, entered with the bed before the ranks start
     group: bool = False  # the reason is about a group of the job
     guilty: tuple = ()  # ranks of the job, besides `ranks`, that may be blamed
-    call: str = ""  # words in the reason: the call that is waited for, or another place
+    call: str = ""  # in the reason (an expression): the call that is waited for, or another place
+    other_call: str = ""  # in the errors: the call of `ranks`, which does not agree with the others'
     world: int = 3
     quick: bool = False
     environment: dict = dataclasses.field(default_factory=dict)
@@ -98,8 +113,17 @@ class Case:
     def all_said(self):
         return [self.said(rank) for rank in self.workers]
 
-    def await_(self, holds):
-        deadline = time.monotonic() + DEADLINE_S
+    def error(self, rank):
+        """Returns the status and the text of the rank's error; None without one."""
+        return error_of(self.said(rank))
+
+    def is_over(self, rank):
+        """Whether the rank has carried out its steps, or got an error."""
+        return (self.error(rank) is not None
+                or len(OUTCOME.findall(self.said(rank))) == len(self.fault.steps[rank]))
+
+    def await_(self, holds, most_s=DEADLINE_S):
+        deadline = time.monotonic() + most_s
         while time.monotonic() < deadline:
             if holds():
                 return True
@@ -261,27 +285,38 @@ def inactl(bed, *words):
                     str(bed.socket)], capture_output=True, timeout=DEADLINE_S, check=False)
 
 
+ELEMENTS = 1000  # of a step that does not say it
 SUM = ["allreduce"]
 LOOP = ["loop:20000:1"]
 LATE = ["allreduce", "sleep:60000"]
+
+
+# The elements of a call of three ranks are those of all its blocks. A block that a rank would send
+# itself is none.
+BLOCKS = {"all_gather": 3, "all_to_all": 6, "reduce_scatter_block": 3, "reduce_scatter": 3}
 
 
 def late(call, rank=1, warm="allreduce", **more):
     """Returns a fault in which a rank does not come to its second call."""
     steps = [[warm, call] for _ in range(3)]
     steps[rank] = [warm, "sleep:60000"]
-    name = call.split(":")[0]
-    said = name.replace("_", "-").removesuffix("-block") + ("" if name == "barrier" else " of ")
+    name, *numbers = call.split(":")
+    elements = int(numbers[0] if numbers else ELEMENTS) * BLOCKS.get(name, 1)
+    said = name.replace("_", "-").removesuffix("-block")
+    if name != "barrier":
+        said += f" of {elements} float32"
     # Of these the switch holds no sum in a slot, and knows no call.
     known = name not in ("broadcast", "gather", "scatter")
     return Fault(f"late-{name}-{rank}", steps, "rank_waited_for", (rank,),
-                 call=f": {said}" if known else "", **more)
+                 call=rf"\(operation 1: {said}\b" if known else "", **more)
 
 
-def disagreement(name, call, other, words, warm="allreduce", **more):
-    """Returns a fault in which rank 1 makes a different call."""
-    return Fault(f"mismatch-{name}", [[warm, call], [warm, other], [warm, call]],
-                 words=("disagree", *words), **more)
+def disagreement(name, call, other, said, other_said, warm="allreduce", **more):
+    """Returns a fault in which rank 1 makes a different call. `said`, `other_said`: the beginnings
+    of what the errors say of the calls."""
+    said, other_said = f"operation 1: {said}", f"operation 1: {other_said}"
+    return Fault(f"mismatch-{name}", [[warm, call], [warm, other], [warm, call]], ranks=(1,),
+                 words=("disagree", said, other_said), other_call=other_said, **more)
 
 
 def shared_faults():
@@ -304,28 +339,36 @@ def shared_faults():
         Fault("stopped-in-group", [["allreduce", "split:0", *LOOP]] * 3, "process_stopped", (2,),
               inject=stop(2), group=True),
         Fault("waits-in-group",
-              [["split:0", "root", "allreduce", "allreduce"], ["split:1", "allreduce", "allreduce"],
+              [["split:0", "root", "allreduce", "allreduce"],
+               # Gives up after rank 0, which says that rank 1 is waiting itself.
+               ["split:1", "allreduce", "sleep:50", "allreduce"],
                ["split:1", "allreduce", "sleep:60000"]], "rank_waited_for", (1,), group=True,
               guilty=(2,)),  # rank 1 of the group is rank 2 of the job
         Fault("split-missing", [["allreduce", "split:0"], LATE, ["allreduce", "split:0"]],
               "split_missing", (1,), quick=True),
-        Fault("killed", looping, inject=kill(1), words=("PEER_LOST", "rank 1"), quick=True),
-        Fault("exited", [LOOP, ["allreduce:20000", "exit"], LOOP], words=("PEER_LOST", "rank 1")),
-        Fault("finalized-early", [LOOP, ["allreduce:20000", "finalize"], LOOP],
+        Fault("killed", looping, ranks=(1,), inject=kill(1),
+              words=("PEER_LOST", "died or left without ina_finalize"), quick=True),
+        Fault("exited", [LOOP, ["allreduce:20000", "exit"], LOOP], ranks=(1,),
+              words=("PEER_LOST", "died or left without ina_finalize")),
+        Fault("finalized-early", [LOOP, ["allreduce:20000", "finalize"], LOOP], ranks=(1,),
               words=("PEER_LOST", "rank 1 has called ina_finalize without calling")),
-        disagreement("order", "reduce", "broadcast", ("rank 1", "broadcast", "reduce"), quick=True),
-        disagreement("shape", "allreduce:1000", "allreduce:999", ("rank 1", "1000", "999"),
-                     quick=True),
+        disagreement("order", "reduce", "broadcast", "reduce of 1000 float32 sum, root 0",
+                     "broadcast of 1000 float32, root 0", quick=True),
+        disagreement("shape", "allreduce:1000", "allreduce:999", "allreduce of 1000 float32 sum",
+                     "allreduce of 999 float32 sum", quick=True),
         disagreement("dtype", "allreduce:1000:0:float32", "allreduce:1000:0:int32",
-                     ("rank 1", "float32", "int32")),
+                     "allreduce of 1000 float32 sum", "allreduce of 1000 int32 sum"),
         disagreement("op", "allreduce:1000:0:float32:sum", "allreduce:1000:0:float32:max",
-                     ("rank 1", "sum", "max")),
-        disagreement("root-reduce", "reduce:1000:0", "reduce:1000:2", ("rank 1", "root 0", "root 2")),
+                     "allreduce of 1000 float32 sum", "allreduce of 1000 float32 max"),
+        disagreement("root-reduce", "reduce:1000:0", "reduce:1000:2",
+                     "reduce of 1000 float32 sum, root 0", "reduce of 1000 float32 sum, root 2"),
         disagreement("root-broadcast", "broadcast:1000:0", "broadcast:1000:2",
-                     ("rank 1", "root 0", "root 2")),
-        disagreement("counts", "all_gatherv:100:0", "all_gatherv:100:7", ("rank 1", "counts")),
+                     "broadcast of 1000 float32, root 0", "broadcast of 1000 float32, root 2"),
+        disagreement("counts", "all_gatherv:100:0", "all_gatherv:100:7",
+                     "all-gather of 300 float32, counts ", "all-gather of 307 float32, counts "),
         disagreement("split-sizes", "reduce_scatter:100:0", "reduce_scatter:100:7",
-                     ("rank 1", "reduce")),
+                     "reduce-scatter of 300 float32 sum, counts ",
+                     "reduce-scatter of 307 float32 sum, counts "),
         Fault("not-started", [SUM] * 3, "ranks_missing", (2,), absent=(2,), timeout_s=4, quick=True),
         Fault("two-not-started", [SUM] * 3, "ranks_missing", (0, 2), absent=(0, 2), timeout_s=4),
         Fault("no-such-ticket", [SUM] * 3, environment={1: {"INA_TICKET": "0123456789abcdef"}},
@@ -409,7 +452,8 @@ def net_faults():
         Fault("net-slow-link", looping, "straggler", (1,), bed="net", timeout_s=30,
               inject=on_host(1, "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "2mbit",
                              "burst", "4000", "latency", "400ms")),
-        Fault("net-dead-host", looping, "link_down", (1,), bed="remote", inject=die(1), call="allreduce"),
+        Fault("net-dead-host", looping, "link_down", (1,), bed="remote", inject=die(1),
+              call=r"\(operation \d+: allreduce of 20000 float32 sum\)"),
         Fault("net-congested-port", [["loop:200000:0"]] * 3, "drops", (), bed="short-queues", timeout_s=30,
               inject=congest(1), guilty=(1,), call="port port1 meanwhile: tx_full", settle_s=1.0),
     ]
@@ -446,6 +490,106 @@ BEDS = {
 NET_BEDS = {"net": NetBed, "remote": RemoteBed, "short-queues": ShortQueuesBed}
 
 
+# ---- what the ranks' errors say
+
+# "rank 1 (pid 7 on node1)", "ranks 0, 2"; of a group "rank 1 (rank 2 of the job, pid 7 on node1)".
+RANK = r"\d+(?: \([^()]*\))?"
+RANKS = rf"ranks? ({RANK}(?:, {RANK})*)"
+# The sentences that name ranks at fault (control/diagnosis/why.cc, switchd/dropped_frames.cc,
+# switchd/departures.cc, client/context.cc).
+NAMES = [re.compile(pattern) for pattern in (
+    rf"(?:is that|are those) of {RANKS}, which (?:has|have) contributed",
+    rf"the process(?:es)? of {RANKS} (?:is|are) stopped",
+    rf"called ina_split, and {RANKS} (?:has|have) not",
+    rf"frames of {RANKS} on port",
+    rf"no frame of {RANKS} has come in",
+    rf"{RANKS} of job '[^']*' died or left",
+    rf"{RANKS} has called ina_finalize without calling")]
+WAITS_FOR = re.compile(rf"waits for {RANKS}(, and ranks? [\d, ]*(?:has|have) contributed: "
+                       r"(?:it waits itself|they wait themselves) in )?")
+SIDES = re.compile(r"ranks? (\d+(?:, \d+)*) started (.*?)(?=, ranks? \d+(?:, \d+)* started |$)")
+OUTCOME = re.compile(r"^\S+ (INA_\w+) (.*)\n", re.MULTILINE)
+WAITED = ("INA_ERR_TIMEOUT", "INA_ERR_ABORTED")  # of the rank that gives up first, and of others
+
+
+def error_of(said):
+    """Returns the status and the text of the error in a rank's output, which ends with it."""
+    errors = [found for found in OUTCOME.findall(said) if found[0] != "INA_OK"]
+    return errors[-1] if errors else None
+
+
+def numbers_of(listed):
+    """Returns the ranks of a list. A rank of a group is that of the job."""
+    return {int(of_job or own) for own, of_job in
+            re.findall(r"(\d+)(?: \((?:rank (\d+) of the job)?[^()]*\))?", listed)}
+
+
+def ranks_named(fault, text):
+    """Returns the ranks that an error says are at fault."""
+    if fault.other_call:
+        sides = [(numbers_of(listed), call) for listed, call in SIDES.findall(text)]
+        return set().union(*(ranks for ranks, call in sides if call.startswith(fault.other_call)))
+    named = set()
+    for listed, waits_itself in WAITS_FOR.findall(text):
+        if not waits_itself:
+            named |= numbers_of(listed)
+    for sentence in NAMES:
+        for found in sentence.finditer(text):
+            named |= numbers_of(found.group(1))
+    return named
+
+
+def members_at_fault(fault):
+    """Returns the ranks at fault, as ranks of the job."""
+    return fault.guilty if fault.group and fault.guilty else fault.ranks
+
+
+def judge_wait(case):
+    """Waits for the errors of the ranks that wait. Returns whether each names exactly the ranks at
+    fault, and which innocent ranks they blame."""
+    fault = case.fault
+    at_fault = set(members_at_fault(fault))
+    waiting = [rank for rank in case.workers if rank not in at_fault]
+    complete = case.await_(lambda: all(case.is_over(rank) for rank in waiting))
+    words = {"process_stopped": "stopped", "split_missing": "ina_split"}.get(fault.cause, "")
+    waited, blamed = set(), set()
+    for rank in case.workers:
+        error = case.error(rank)
+        if error is None:
+            continue
+        status, text = error
+        if status not in WAITED:
+            # The rank that gives up first in a group ends, and the group's job with it.
+            ended = fault.group and status == "INA_ERR_PEER_LOST"
+            complete = complete and (ended or rank in at_fault)
+            continue
+        waited.add(status)
+        named = ranks_named(fault, text)
+        blamed |= named - at_fault
+        complete = complete and named == at_fault and words in text
+    return complete and "INA_ERR_TIMEOUT" in waited, blamed
+
+
+def judge_end(case):
+    """Waits for the errors of a job that ends at once. Returns whether those with the fault's words
+    name exactly the ranks at fault, and which innocent ranks any error blames."""
+    fault = case.fault
+
+    def errors():
+        return [error for error in map(case.error, case.workers) if error is not None]
+
+    def with_words():
+        return [text for status, text in errors()
+                if all(word in f"{status} {text}" for word in fault.words)]
+
+    case.await_(with_words)
+    case.await_(lambda: all(map(case.is_over, case.workers)), SETTLE_S)
+    texts = with_words()
+    named = bool(texts) and all(ranks_named(fault, text) == set(fault.ranks) for text in texts)
+    blamed = set().union(*(ranks_named(fault, text) for _, text in errors())) - set(fault.ranks)
+    return named, blamed
+
+
 # ---- results
 
 def ask_why(case):
@@ -465,7 +609,7 @@ def is_told(fault, reason, peers):
     places = (len(reason["peers"]) == len(peers)
               and all(place.startswith(peer) and place in reason["text"]
                       for place, peer in zip(reason["peers"], peers)))
-    return places and fault.call in reason["text"]
+    return places and re.search(fault.call, reason["text"]) is not None
 
 
 def judge(fault, verdict, peers):
@@ -492,16 +636,11 @@ def peers_of(case):
     fault = case.fault
     if fault.cause == "ranks_missing":  # nobody knows where they would be
         return ["" for _ in fault.ranks]
-    members = fault.guilty if fault.group and fault.guilty else fault.ranks
-    return [case.bed.peer(rank, case.workers[rank].pid) for rank in members]
+    return [case.bed.peer(rank, case.workers[rank].pid) for rank in members_at_fault(fault)]
 
 
 def last_words(case):
     return " | ".join(text.strip().splitlines()[-1][:500] for text in case.all_said() if text.strip())
-
-
-def has_words(texts, words):
-    return any(all(word in text for word in words) for text in texts)
 
 
 def watch(fault, case):
@@ -520,18 +659,13 @@ def watch(fault, case):
         row["named"], row["blamed"], row["found"] = judge(fault, verdict, peers_of(case))
         row["named"] = row["named"] and row["why_s"] < WHY_S
         if fault.timeout_s == TIMEOUT_S and not joins:
-            words = ("waits for", *[f"{rank}" for rank in fault.ranks])
-            if fault.cause == "process_stopped":
-                words = (*words, "stopped")
-            if fault.cause == "split_missing":
-                words = ("ina_split", "rank 1 (", "has not")
-            if fault.cause in ("rank_not_heard", "frames_dropped"):
-                words = ("rank 1",)
-            row["in_error"] = case.await_(lambda: has_words(case.all_said(), words))
-            if not row["in_error"]:
+            row["in_error"], blamed = judge_wait(case)
+            row["blamed"] = sorted(blamed.union(row["blamed"]))
+            if not row["in_error"] or blamed:
                 row["found"] += " || " + last_words(case)
         return row
-    row["named"] = case.await_(lambda: has_words(case.all_said(), fault.words))
+    row["named"], blamed = judge_end(case)
+    row["blamed"] = sorted(blamed)
     row["found"] = last_words(case)
     return row
 
@@ -578,6 +712,19 @@ def choose(options):
     return faults
 
 
+def figures_of(rows):
+    """Returns the counts of all rows."""
+    asked = [row for row in rows if row["why_s"] is not None]
+    ended = [row for row in rows if row["why_s"] is None]
+    waits = [row["in_error"] for row in rows if row["in_error"] is not None]
+    return {"why_named": sum(row["named"] for row in rows), "why_injected": len(rows),
+            "why_asked": len(asked), "why_named_by_inactl": sum(row["named"] for row in asked),
+            "error_expected": len(ended), "named_by_error": sum(row["named"] for row in ended),
+            "why_innocent_blamed": sum(len(row["blamed"]) for row in rows),
+            "in_errors": sum(waits), "in_errors_of": len(waits),
+            "why_s_max": max((row["why_s"] for row in asked), default=None)}
+
+
 def main():
     parser = command_line.parser_of(__doc__)
     parser.add_argument("--quick", action="store_true")
@@ -591,17 +738,14 @@ def main():
                 [row | {"innocents": ", ".join(map(str, row["blamed"])) or "-",
                         "error": "-" if row["in_error"] is None else row["in_error"],
                         "text": row["found"][:120]} for row in rows])
-    named = sum(row["named"] for row in rows)
-    blamed = sum(len(row["blamed"]) for row in rows)
-    asked = [row["in_error"] for row in rows if row["in_error"] is not None]
-    times = [row["why_s"] for row in rows if row["why_s"] is not None]
-    print(f"{named} of {len(rows)} faults named, {blamed} innocent ranks blamed, "
-          f"{sum(asked)} of {len(asked)} waits named in the ranks' errors")
-    results.write(options.json, {
-        "meta": meta, "why_named": named, "why_injected": len(rows), "why_innocent_blamed": blamed,
-        "in_errors": sum(asked), "in_errors_of": len(asked),
-        "why_s_max": max(times, default=None), "faults": rows})
-    return 0 if rows and named >= NAMED_AT_LEAST * len(rows) and blamed == 0 else 1
+    figures = figures_of(rows)
+    print("{why_named} of {why_injected} faults named: {why_named_by_inactl} of {why_asked} by inactl "
+          "why, {named_by_error} of {error_expected} by the errors of jobs that ended; "
+          "{why_innocent_blamed} innocent ranks blamed; {in_errors} of {in_errors_of} waits named in "
+          "the ranks' errors".format(**figures))
+    results.write(options.json, {"meta": meta, **figures, "faults": rows})
+    enough = figures["why_named"] >= NAMED_AT_LEAST * len(rows)
+    return 0 if rows and enough and figures["why_innocent_blamed"] == 0 else 1
 
 
 if __name__ == "__main__":
