@@ -34,6 +34,13 @@ eal: {{{{huge: no}}}}
 metrics: {{{{listen: "127.0.0.1:{{port}}", hosts: [switch1], page: PAGE}}}}
 log: {{{{level: critical}}}}
 """
+# Jobs take slots from one another. With one way a fragment has no other slot to choose.
+FEW_SLOTS = """\
+aggregator: {{slots: 64, ways: 1, slot_bytes: 1024, policy: esa}}
+eal: {{huge: no}}
+metrics: {{listen: "127.0.0.1:{port}"}}
+log: {{level: critical}}
+"""
 # A job name that a worker may choose.
 HOSTILE = "<img src=x onerror=\"document.title='broken'\">&amp;"
 PAGE = {"/": "text/html; charset=utf-8", "/page.css": "text/css; charset=utf-8",
@@ -126,6 +133,9 @@ def check_without_page(program, load_worker, folder):
 
 CELL = "[...document.querySelectorAll('#{table} tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))"
 
+FIGURES = ("[...document.querySelectorAll('#figures div')].map((box) =>"
+           " [box.querySelector('dt').textContent, box.querySelector('small').textContent])")
+
 
 def rows(browser, table):
     return browser.ask(CELL.format(table=table))
@@ -207,13 +217,40 @@ def check_gone(browser, switch, workers):
     wait_until("no answer", lambda: browser.ask("document.getElementById('state').textContent").startswith("no answer"))
 
 
-def check_browser(switch, folder, shots):
+def number(text):
+    return int(text.replace(",", ""))
+
+
+def check_preemptions(browser, program, load_worker, folder):
+    """A job that waits for a stopped rank loses slots to another job. This one need not be more
+    urgent: each attempt to preempt a slot halves the slot's priority."""
+    with contextlib.ExitStack() as stack:
+        folder.mkdir()
+        switch = Switch(program, load_worker, folder, stack, FEW_SLOTS)
+        waiting = switch.job(stack, "waits", -1)
+        wait_until("sums", lambda: [job for job in read_json(switch, "/status.json")["jobs"] if job["results"] > 0])
+        waiting[1].send_signal(signal.SIGSTOP)
+        switch.job(stack, "takes", -1)
+        browser.open(f"http://127.0.0.1:{switch.port}/")
+
+        def in_all():
+            shown = dict(browser.ask(FIGURES)).get("Preempted/s", "")
+            return number(shown.split()[0]) if shown.endswith(" in all") else 0
+
+        wait_until("preemptions", lambda: in_all() > 0)
+        wait_until("the job's preemptions", lambda: [row for row in job_rows(browser, "waits") if number(row[-1]) > 0])
+        shown = in_all(), number(job_rows(browser, "waits")[0][-1])
+        status = read_json(switch, "/status.json")
+        lost = {job["name"]: job["preempted"] for job in status["jobs"]}
+        assert shown[0] <= status["aggregator"]["preemptions"] and shown[1] <= lost["waits"], (shown, status)
+
+
+def check_browser(browser, switch, shots):
     with contextlib.ExitStack() as stack:
         # Ranks disagree, so that packets are dropped.
         for worker in switch.job(stack, "disagree", 1, elements=(4096, 2048)):
             worker.wait(DEADLINE_S)
         workers = switch.job(stack, HOSTILE, -1)
-        browser = stack.enter_context(Browser(folder))
         browser.screen(1200)
         browser.open(f"http://127.0.0.1:{switch.port}/")
         check_figures(browser, switch)
@@ -235,7 +272,9 @@ def main(program, load_worker, inactl, *options):
         if not Browser.is_here():
             print("no chromium: apt-get install $(sed 's/#.*//' packages-browser.txt)")
             return SKIPPED
-        check_browser(switch, folder, shots)
+        with Browser(folder) as browser:
+            check_browser(browser, switch, shots)
+            check_preemptions(browser, program, load_worker, folder / "preempted")
     return 0
 
 
