@@ -326,6 +326,19 @@ class RunningJobTest : public InactlAdminTest {
           LOAD_WORKER, "shm:" + socket(), "train", rank, "2", "20000", "-1", "0"}));
     while (status()["jobs"].empty() || status()["jobs"][0]["results"] == 0) ::usleep(10'000);
   }
+  /// Returns when no packets have come for 200 ms. Fails if some still come after 20 s.
+  void await_standstill() const {
+    constexpr int kMostLooks = 1000, kStill = 10;
+    uint64_t before = 0;
+    int still = 0;
+    for (int look = 0; look < kMostLooks && still < kStill; ++look) {
+      ::usleep(20'000);
+      const auto packets = status()["aggregator"]["packets"].get<uint64_t>();
+      still = packets == before ? still + 1 : 0;
+      before = packets;
+    }
+    ASSERT_EQ(still, kStill) << "packets still come";
+  }
   ~RunningJobTest() override {
     for (const auto& worker : workers_) worker->kill(SIGKILL);
   }
@@ -379,7 +392,7 @@ TEST_F(RunningJobTest, TraceOfAJobThatStandsStillSaysWhatCame) {
   run_job("");
   workers_[0]->kill(SIGSTOP);
   workers_[1]->kill(SIGSTOP);
-  ::usleep(200'000);
+  await_standstill();
   const Outcome outcome = inactl("trace train --packets 5 --timeout 1s");
   EXPECT_EQ(outcome.status, 4) << outcome.output;
   EXPECT_THAT(outcome.output, HasSubstr("of 5 packets came within 1 s; `inactl why` says"));

@@ -21,6 +21,8 @@ import ina
 
 # Set by a rank when it has given up waiting for others: they may go on.
 _given_up = event()
+# Set by a rank when it has run on for long enough while one of its threads waits.
+_ran_on = event()
 
 TYPES = [numpy.int8, numpy.uint8, numpy.int32, numpy.int64, numpy.float16, numpy.float32,
          numpy.float64]
@@ -143,20 +145,22 @@ def awaiting(job):
 
 def threads(job):
     """Other threads run while one thread waits."""
-    counted = 0
-    waiting = threading.Thread(target=lambda: job.barrier())
-    if job.rank == 0:
-        waiting.start()
-        end = time.monotonic() + 0.3
-        while time.monotonic() < end:
-            counted += 1
-        assert waiting.is_alive()
-        job.send_receive  # other threads can use the context, too
-        waiting.join()
-        assert counted > 1000
-    else:
-        time.sleep(1)
+    if job.rank != 0:
+        assert _ran_on.wait(DEADLINE_S)
         job.barrier()
+        return
+    waiting = threading.Thread(target=lambda: job.barrier())
+    waiting.start()
+    try:
+        counted = 0
+        end = time.monotonic() + 0.3
+        while counted < 1000 or time.monotonic() < end:
+            counted += 1
+        assert waiting.is_alive(), "it waits for rank 1, which has not called yet"
+        job.send_receive  # other threads can use the context, too
+    finally:
+        _ran_on.set()
+    waiting.join()
 
 
 def groups(job):
@@ -384,6 +388,7 @@ def close_early(job):
 class ContextTest(RanksTest):
     def setUp(self):
         _given_up.clear()
+        _ran_on.clear()
 
     def test_sums(self):
         self.run_ranks(3, sums)

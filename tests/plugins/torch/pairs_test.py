@@ -6,6 +6,7 @@
 import datetime
 import os
 import signal
+import threading
 import time
 import unittest
 
@@ -132,14 +133,20 @@ def both_isend_first(rank, size, count):
 
 
 def late_receiver(rank, size, count):
-    """Returns whether a send returns before its message is received."""
+    """Returns whether a send waits for its receiver, which comes 1 s later, and the error of the
+    send."""
     if rank == 1:
-        time.sleep(2)
+        ranks.await_that_others_give_up()
         dist.recv(torch.zeros(count), 0)
         return None
-    begin = time.monotonic()
-    dist.send(torch.ones(count), 1)
-    return time.monotonic() - begin
+    errors = []
+    sending = threading.Thread(target=lambda: errors.append(raised(dist.send, torch.ones(count), 1)))
+    sending.start()
+    sending.join(1)
+    waits = sending.is_alive()
+    ranks.give_up()
+    sending.join()
+    return waits, errors[0]
 
 
 def lose_partner(rank, size):
@@ -187,8 +194,8 @@ class PairsTest(SwitchTest):
         for backend in ("gloo", "ina"):
             for count in (1, 1_000_000):
                 with self.subTest(backend=backend, count=count):
-                    self.assertGreater(
-                        self.run_ranks(2, late_receiver, count, backend=backend)[0], 1)
+                    self.assertEqual(self.run_ranks(2, late_receiver, count, backend=backend)[0],
+                                     (True, None))
                     found = self.run_ranks(2, both_send_first, count, count == 1, backend=backend,
                                            timeout=datetime.timedelta(seconds=2))
                     for text, took_s in found:
