@@ -645,13 +645,13 @@ typedef struct ina_hints {
 
 /* Applies to the operations that this rank starts afterwards; NULL withdraws all hints.
  * When jobs contend for the switch's slots (policy esa), the more urgent fragment gets the slot and
- * the other one takes the way round. Urgency follows ESA. Urgency grows as the job's end comes
- * nearer, because a job that ends soon frees its share for all. Urgency grows with the part of its
- * time that the job spends in communication, because such a job gains most; the library measures
- * that part. Urgency grows towards the front layer, because the next iteration needs that layer's
- * sums first. Without hints the library expects a job to go on for as long as it has run, and
- * treats its layers alike. Call this function before each operation, or once an iteration if layers
- * do not matter: from the falling remaining_iterations the library learns how long one iteration
+ * the other one takes the way round. No gain by that was measured (docs/evaluation.md). Urgency
+ * follows ESA. It grows as the job's end comes nearer, because a job that ends soon frees its share
+ * for all. It grows with the part of its time that the job spends in communication, which the
+ * library measures, because such a job gains most. It grows towards the front layer, because the
+ * next iteration needs its sums first. Without hints a job is expected to go on for as long as it
+ * has run, its layers are alike. Call this before each operation, or once an iteration if layers do
+ * not matter: from the falling remaining_iterations the library learns how long one iteration
  * takes. Ranks may differ. Hints change no result except by the order in which floats are added. */
 INA_API int ina_set_hints(ina_context* context, const ina_hints* hints);
 
