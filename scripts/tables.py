@@ -5,7 +5,7 @@
 
 The documents are docs/{evaluation,mpi,performance,pytorch,redistribution,reliability,security,
 sixteen-cores,themis}.md. A table is the text between a line `<!-- table: NAME -->` and the next empty line. The
-files are docs/figures/{collectives,faults,jct,mpi,mpi-suites,peers,peers_collectives,pipeline,redistribute,
+files are docs/figures/{collectives,contention,faults,jct,mpi,mpi-suites,peers,peers_collectives,pipeline,redistribute,
 siege,straggler-links,straggler-sim,straggler,themis,themis-live,themis_sim,torch,wire}.json, and docs/figures/cores16.
 --check writes nothing and fails where a table differs from its file.
 """
@@ -154,8 +154,9 @@ def help_slots(rows):
 
 
 def help_charged(content):
-    return help_table("Hosts and switch", [content["headline"], content["headline_charged"]],
-                      ["take no time", "take time for each frame and byte"])
+    charged = content["headline_charged"]
+    return help_table("Hosts and switch", [content["headline"], *charged],
+                      ["take no time", *(f"take the time of one core with {row['machine']}" for row in charged)])
 
 
 def help_takes(points):
@@ -209,6 +210,23 @@ def live_second_job(rows):
                  [["B alone" if row["help"] == "alone" else row["help"],
                    "" if row["straggling_s"] is None else f"{row['straggling_s']:.2f}", f"{row['other_s']:.2f}",
                    f"{row['cpu_idle']:.0%}"] for row in rows])
+
+
+def contention(content):
+    """Returns the completion times of jobs on a small array, of each setting."""
+    names = list(dict.fromkeys(p["setting"] for p in content["points"]))
+    rows = []
+    for row in content["speedups"]:
+        own = {p["setting"]: p for p in select(content["points"], home=row["home"], slots=row["slots"])}
+        to_static = row["esa_vs_static"]
+        rows.append([row["home"], f"{row['slots']} ({own['esa']['bdp_multiple']:g})",
+                     *(f"{own[name]['avg_jct_s']:.2f}" if name in own else "no room" for name in names),
+                     f"{row['esa_vs_fcfs_best']:.2f} ({row['least']:.2f} to {row['most']:.2f})",
+                     "" if to_static is None else f"{to_static:.2f}",
+                     f"{own['esa']['fallback_result_share']:.0%}",
+                     f"{min(p['cpu_idle'] for p in own.values()):.0%} to {max(p['cpu_idle'] for p in own.values()):.0%}"])
+    return table(["Home", "Slots (x BDP)", *names, "fcfs at its best / esa", "static / esa", "esa: by the fallback",
+                  "Processors idle"], rows)
 
 
 # Over a network
@@ -541,7 +559,7 @@ def peers_allreduce(rows):
 
 def performance():
     return {"pipeline": pipeline(load("pipeline")["rows"]), "wire": wire(load("wire")["rows"]),
-            "collectives": collectives(load("collectives")["rows"]),
+            "collectives": collectives(load("collectives")["rows"]), "contention": contention(load("contention")),
             "peers, allreduce": peers_allreduce(load("peers")["rows"]),
             "peers": peers(load("peers_collectives")["rows"])}
 

@@ -320,6 +320,29 @@ TEST(Cluster, HelpLetsLeadersRunAhead) {
   }
 }
 
+/// The headline of docs/evaluation.md, with half of the bytes: 58, 46 and 46 % are saved there.
+TEST(Cluster, HelpShortensIterationsWhileASlowUplinkGoesRound) {
+  ClusterSpec spec = one_job(128'000'000);
+  spec.slots = 256;
+  spec.window = 512;
+  spec.rto_min_ns = 5 * kMs;
+  spec.straggler.slow = Slow::kUplink;
+  spec.straggler.pattern = Pattern::kRotating;
+  spec.straggler.period_ns = kMs;
+  const double off = seconds(spec);
+  spec.window = 4096;
+  spec.in_switch = 256;
+  spec.park_patience_ns = kShortPatience;
+  const auto with = [&spec](Help help, Home home) {
+    spec.help = help;
+    spec.home = home;
+    return seconds(spec);
+  };
+  EXPECT_LT(with(Help::kFallback, Home::kSpill), 0.5 * off);
+  EXPECT_LT(with(Help::kFallback, Home::kWorkers), 0.6 * off);
+  EXPECT_LT(with(Help::kLeader, Home::kWorkers), 0.6 * off);
+}
+
 TEST(Cluster, WithoutStragglersHelpCostsNothing) {
   ClusterSpec spec = one_job(16'000'000);
   const double off = seconds(spec);
