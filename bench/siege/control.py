@@ -352,9 +352,6 @@ class SplitFlood(Holder):
 class Strangers(Holder):
     """Connects over TCP, where nobody knows its name, says nothing or nonsense, and stays."""
 
-    def begin(self):
-        random.seed(1)
-
     def step(self):
         for number in range(50):
             with self.trying("connections"):
