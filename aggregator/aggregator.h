@@ -184,6 +184,7 @@ class Aggregator {
                      std::span<const RxPacket> packets, std::span<Verdict> verdicts);
   template <class Policy>
   void on_packet(const RxPacket& packet, const Lookup& lookup, Nanos now, Verdict& verdict);
+  void hear_prompt(const RxPacket& packet);
   bool is_within(const Job& job, Seq seq, const RxPacket& packet, Verdict& verdict);
 
   // fallback_messages.cc

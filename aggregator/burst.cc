@@ -188,6 +188,12 @@ void Aggregator::decide_group(std::span<const uint16_t> group, std::span<const R
   pending_.end_group();
 }
 
+/// Of a packet whose results may be bare.
+inline void Aggregator::hear_prompt(const RxPacket& packet) {
+  bare_results_.set_prompt(packet.job, packet.rank, packet.message.seq,
+                           (packet.message.flags & wire::kFlagPrompt) != 0);
+}
+
 /// Contributions to the fragment whose first one has just been added to its slot. False: something
 /// is to be said about one of them, and nothing has been done.
 template <class Policy>
@@ -215,6 +221,8 @@ bool Aggregator::join_together(Job& job, const Lookup& lookup, std::span<const u
     verdicts[group[i]].emissions = 0;
     verdicts[group[i]].fate = Verdict::Fate::kAbsorbed;
   }
+  if (packets[group[0]].message.receiver != 0) [[unlikely]]
+    for (const uint32_t at : group) hear_prompt(packets[at]);
   const bool full = (here | bits) == job.full;
   const uint32_t last = group.back();
   // The last one has more to do than to be added.
@@ -255,8 +263,7 @@ template <class Policy>
     return drop(verdict, DropReason::kBadOffset);
   if (packet.message.receiver != 0 || packet.message.bare()) [[unlikely]] {
     if (packet.message.receiver > job.spec.workers) return drop(verdict, DropReason::kBadRank);
-    bare_results_.set_prompt(packet.job, packet.rank, packet.message.seq,
-                             (packet.message.flags & wire::kFlagPrompt) != 0);
+    hear_prompt(packet);
   }
   on_grad<Policy>(job, lookup, packet, now, verdict);
   if (job.spec.park_after != 0) [[unlikely]] {

@@ -66,13 +66,12 @@ class ShmBursts : public testing::Test {
   void post(io::JobIndex job, uint32_t rank, uint32_t from, uint32_t count) {
     for (uint32_t i = 0; i < count; ++i) ASSERT_TRUE(post_one(job, rank, from + i));
   }
-  bool post_one(io::JobIndex job, uint32_t rank, uint32_t seq, wire::Type type = wire::Type::kGrad,
-                uint16_t flags = 0) {
+  bool post_one(io::JobIndex job, uint32_t rank, uint32_t seq,
+                wire::Type type = wire::Type::kGrad) {
     static constexpr std::byte kPayload[4] = {};
     client::TxPacket packet;
     packet.message.type = type;
     packet.message.seq = seq;
-    packet.message.flags = flags;
     if (type == wire::Type::kGrad) {
       packet.message.dtype = DType::kInt32;
       packet.message.op = Op::kSum;
