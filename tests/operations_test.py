@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""docs/operations.md has every metric, every alert and every drop reason, and no others. A test
-expects each reason."""
+"""docs/operations.md has every metric, every alert and every drop reason, and no others. A unit test
+expects each reason, and tests/net/drops_test.py makes it happen at a real switch."""
 
 import pathlib
 import re
@@ -33,6 +33,11 @@ def expected_drops():
     return {reason for test in (ROOT / "tests").rglob("*.cc") for reason in re.findall(r"\bDrop(?:Reason)?::(k\w+)", test.read_text())}
 
 
+def made_drops():
+    """Returns the drop reasons that have a test at a real switch, by the tests' names."""
+    return set(re.findall(r"^    def test_(\w+)", read("tests/net/drops_test.py"), re.MULTILINE))
+
+
 def main():
     text = read("docs/operations.md")
     metrics = set(re.findall(r'"(ina_\w+)"', read("control/metrics/families.cc") +
@@ -45,6 +50,8 @@ def main():
     difference("drops", set(drops.values()), cells(text, "Drops"))
     unseen = {name for reason, name in drops.items() if reason not in expected_drops()} - NOT_MADE
     assert not unseen, f"no test expects drops for these reasons: {sorted(unseen)}"
+    made = set(drops.values()) - NOT_MADE
+    assert made_drops() == made, f"tests/net/drops_test.py and wire/drop_reason.h differ: {sorted(made_drops() ^ made)}"
     named = set(re.findall(r"\bina_[a-z_]+", "".join(re.findall(r"expr:.*(?:\n +[^ a].*)*", read("conf/prometheus/alerts.yml")))))
     dashboard = set(re.findall(r"\bina_[a-z_]+", read("conf/grafana/ina-switch.json")))
     asked = {re.sub("_bucket$", "", name) for name in named | dashboard}
