@@ -31,6 +31,7 @@ class Doorman {
   // The most hanging children of one user, and of all users.
   static constexpr int kChildrenPerUser = 4;
   static constexpr int kChildren = 64;
+  static constexpr size_t kMostUnclosed = 256;
 
   /// The outcome of ask(); or, without a token, the cost of a user's requests.
   struct Answer {
@@ -66,6 +67,8 @@ class Doorman {
   size_t waiting() const { return unclosed() + asks_.size(); }
   /// Connections to be closed among them.
   size_t unclosed() const { return waiting_.size() + unconfirmed_; }
+  /// With so many to be closed no others are to be accepted.
+  bool has_too_many() const { return unclosed() > kMostUnclosed; }
   /// False: the process has ended, which should not happen. Descriptors are refused from then on.
   bool alive() const { return alive_; }
   pid_t pid() const { return pid_; }

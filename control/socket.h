@@ -138,6 +138,9 @@ class Connection {
 /// of the path in the configuration. The caller unlinks the path when it is done with the socket.
 Result<Fd> listen_unix(const std::string& path, mode_t mode, int type, const std::string& setting);
 
+/// How long connections wait in the backlog when none can be accepted.
+inline constexpr Nanos kAcceptPauseNs = 100'000'000;
+
 /// Listening socket at a path or a TCP port. Of a path (listen_unix): removes the path again when
 /// destroyed.
 class Listener {

@@ -32,7 +32,7 @@ import shutil
 import signal
 import subprocess
 
-from benchlib import command_line, metadata, processes, results, table
+from benchlib import command_line, metadata, results, table
 from benchlib.errors import BenchError
 from benchlib.mpi import AS_ROOT, MPIRUN, SPINS
 from benchlib.processes import temporary_folder
@@ -323,7 +323,6 @@ def main():
     if not measured:
         raise BenchError("neither Open MPI nor MPICH is here (packages-plugins.txt), or the build has no interposer")
     rows = Rows(options.json, options.run == "missing")
-    processes.exit_on_sigterm()
     with temporary_folder() as folder, Switch(build, folder, CONFIG) as switch:
         os.environ["INA_URL"] = f"shm:{switch.socket}"
         for mpi in measured:

@@ -104,7 +104,8 @@ class Case:
         with open(log, "wb") as file:
             return subprocess.Popen([str(word) for word in self.bed.command(rank, command)],
                                     env=environment, stdin=subprocess.DEVNULL, stdout=file,
-                                    stderr=subprocess.STDOUT)
+                                    stderr=subprocess.STDOUT,
+                                    preexec_fn=processes.ended_with_parent())
 
     def said(self, rank):
         path = self.bed.folder / f"{self.job}-{rank}.out"
@@ -469,7 +470,8 @@ def cut(bed, command):
 def fallback_server(bed):
     bed.server = subprocess.Popen([str(bed.build / "programs/psd/ina-psd"), "--url", bed.url(0)],
                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                  stderr=subprocess.DEVNULL)
+                                  stderr=subprocess.DEVNULL,
+                                  preexec_fn=processes.ended_with_parent())
     try:
         yield
     finally:

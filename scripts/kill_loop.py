@@ -29,7 +29,6 @@ import re
 import signal
 import statistics
 import subprocess
-import sys
 import time
 import traceback
 
@@ -385,4 +384,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command_line.run(main, "bench kills")

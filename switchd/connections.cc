@@ -20,10 +20,6 @@ namespace {
 
 constexpr int kAcceptsPerTurn = 32;
 constexpr int kMessagesPerTurn = 16;
-// With so many connections to be closed that the doorman has not taken, no others are accepted.
-constexpr size_t kMostUnclosed = 256;
-// How long connections wait in the backlog when no descriptor is left for them.
-constexpr Nanos kAcceptPauseNs = 100'000'000;
 // A connection on a place that is kept for workers that come back says `rejoin` by then.
 constexpr Nanos kReturnNs = 2'000'000'000;
 constexpr Nanos kLongestPauseNs = 1'000'000'000;
@@ -169,7 +165,7 @@ bool Connections::make_room(const control::PeerCredentials& peer, Places& places
 }
 
 bool Connections::doorman_busy() const {
-  return doorman_ && doorman_->unclosed() > kMostUnclosed;
+  return doorman_ && doorman_->has_too_many();
 }
 
 void Connections::accept(const control::Listener& listener) {
@@ -180,10 +176,10 @@ void Connections::accept(const control::Listener& listener) {
         fail(INA_ERR_NO_MEMORY, "too many connections wait to be closed");
     if (!doorman_busy()) accepted = listener.accept();
     if (!accepted) {
-      logging::warn("no connection accepted", "accept")("ms", kAcceptPauseNs / 1'000'000)(
+      logging::warn("no connection accepted", "accept")("ms", control::kAcceptPauseNs / 1'000'000)(
           "text", accepted.error().text);
       for (const int fd : listening()) epoll_.forget(fd);
-      accept_again_ = timer.began_ns() + kAcceptPauseNs;
+      accept_again_ = timer.began_ns() + control::kAcceptPauseNs;
       return;
     }
     if (!*accepted) return;

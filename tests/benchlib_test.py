@@ -19,11 +19,12 @@ from unittest import mock
 
 SCRIPTS = pathlib.Path(__file__).resolve().parent.parent / "scripts"
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(SCRIPTS))
+sys.path[:0] = [str(SCRIPTS), str(SCRIPTS.parent / "tests/support")]
 
 from benchlib import (command_line, machine, metadata, parallel, processes, results,  # noqa: E402
                       simulations, stats, switch, table)
 from benchlib.errors import BenchError, Unavailable  # noqa: E402
+from waiting import has_ended, wait_until  # noqa: E402
 
 SH = ["/bin/sh", "-c"]
 
@@ -141,6 +142,20 @@ class Processes(unittest.TestCase):
                 processes.stop(process)
             self.assertEqual(process.returncode, -signal.SIGKILL)
         self.assertFalse(folder.exists())
+
+    def test_nothing_outlives_a_benchmark_that_is_killed(self):
+        program = ("from benchlib import processes; import signal\n"
+                   "log = processes.start_logged(['sleep', '60'], '/dev/null')\n"
+                   "with processes.Ranks([['sleep', '60']]) as ranks:\n"
+                   "    print(log.pid, ranks.processes[0].pid, flush=True)\n"
+                   "    signal.pause()\n")
+        with subprocess.Popen([sys.executable, "-B", "-c", program], stdout=subprocess.PIPE,
+                              text=True, cwd=SCRIPTS) as benchmark:
+            pids = benchmark.stdout.readline().split()
+            benchmark.kill()
+        self.assertEqual(len(pids), 2)
+        for pid in pids:
+            wait_until("the benchmark's processes to end", lambda pid=pid: has_ended(pid))
 
     def test_reports_come_by_rank(self):
         with processes.Ranks([[*SH, "sleep 0.1; echo [0]"], [*SH, "echo [1]"]]) as ranks:

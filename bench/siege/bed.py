@@ -21,6 +21,8 @@ import sys
 import tempfile
 import time
 
+from benchlib.processes import ended_with_parent
+
 SWITCH_UID, NEWCOMER_UID, VICTIM_UID, ATTACKER_UID = 64530, 64531, 64532, 64533
 HERE = pathlib.Path(__file__).resolve().parent
 MIB = 1 << 20
@@ -244,8 +246,9 @@ class Bed:
             load = (f"env LD_PRELOAD={self.build}/bench/libina-siege-mapped.so "
                     f"INA_SIEGE_MAPPED={self.mapped} ")
         join = f"echo $$ >{self.cgroup.path}/cgroup.procs && " if self.cgroup.path else ""
+        # Killed with this process: a change of the user undoes what Popen could ask for.
         command = (f"{join}exec setpriv --reuid {SWITCH_UID} --regid {SWITCH_UID} --clear-groups "
-                   f"{load}{self.build}/switchd/ina-switchd --config {self.config}")
+                   f"--pdeathsig KILL {load}{self.build}/switchd/ina-switchd --config {self.config}")
 
         def limit():
             if self.nofile:
@@ -385,7 +388,8 @@ class Bed:
                 [self.build / "programs/memif/ina-memif", "--switch", self.socket, "--socket",
                  self.attacked, "--memif", self.bridge_folder / "memif.sock", "--workers", "4",
                  "--mode", "0666"], stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, cwd="/",
-                start_new_session=True, user=VICTIM_UID, group=VICTIM_UID, extra_groups=[])
+                start_new_session=True, user=VICTIM_UID, group=VICTIM_UID, extra_groups=[],
+                preexec_fn=ended_with_parent())
         self.wait("ina-memif to serve", lambda: " serving" in log.read_text())
 
     def bridge_problem(self):
@@ -416,7 +420,8 @@ class Bed:
                 [self.build / "bench/ina-siege-victim", self.url_of(rank), VICTIM, str(rank),
                  "2", str(SUM_ELEMENTS), log, str(self.register_every)], stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd="/",
-                user=VICTIM_UID, group=VICTIM_UID, extra_groups=[]))
+                user=VICTIM_UID, group=VICTIM_UID, extra_groups=[],
+                preexec_fn=ended_with_parent()))
         self.wait("the victim's sums", lambda: self.sums.count() > 50)
 
     def start_newcomer(self):

@@ -27,9 +27,6 @@ constexpr Nanos kNobodyNs = 1'000'000'000;
 constexpr Nanos kFirstWordNs = 10'000'000'000;
 constexpr size_t kMaxUnjoined = 64;
 constexpr int kAcceptedPerTurn = 4;
-// As in the switch (switchd/connections.cc).
-constexpr size_t kMostUnclosed = 256;
-constexpr Nanos kAcceptPauseNs = 100'000'000;
 constexpr Nanos kRefusedPauseNs = 10'000'000;
 // In polled_; after these the worker and the switch of each session.
 enum Polled : size_t { kEvent, kListener, kDoorman, kFirstSession };
@@ -217,15 +214,15 @@ void Server::charge_for_doorman() {
 void Server::accept_workers() {
   // Those who still wait are next turn's: the interfaces are looked at in between.
   for (int i = 0; i < kAcceptedPerTurn; ++i) {
-    if (doorman_->unclosed() > kMostUnclosed) {
+    if (doorman_->has_too_many()) {
       logging::warn("no connection accepted", "accept")("text", "too many wait to be closed");
-      accept_again_ = now_ns() + kAcceptPauseNs;
+      accept_again_ = now_ns() + control::kAcceptPauseNs;
       return;
     }
     auto accepted = listener_->accept();
     if (!accepted) {
       logging::warn("no connection accepted", "accept")("text", accepted.error().text);
-      accept_again_ = now_ns() + kAcceptPauseNs;
+      accept_again_ = now_ns() + control::kAcceptPauseNs;
       return;
     }
     if (!*accepted) return;

@@ -5,6 +5,7 @@ import argparse
 import pathlib
 import sys
 
+from benchlib import processes
 from benchlib.errors import BenchError
 from benchlib.results import result_file
 
@@ -26,7 +27,9 @@ def parse(parser):
 
 def run(main, name, *errors):
     """Runs main() as the process: the result of main() is the exit status. BenchError, and the
-    further exceptions in `errors`, give one line on standard error and exit status 1."""
+    further exceptions in `errors`, give one line on standard error and exit status 1. SIGTERM ends
+    what was started, and removes folders."""
+    processes.exit_on_sigterm()
     try:
         sys.exit(main())
     except (BenchError, *errors) as error:

@@ -1,7 +1,9 @@
 """Programs that a benchmark runs, and the folder for their files."""
 
 import contextlib
+import ctypes
 import json
+import os
 import pathlib
 import shlex
 import signal
@@ -13,6 +15,8 @@ import time
 from benchlib.errors import BenchError
 
 STOP_DEADLINE_S = 10
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+LIBC = ctypes.CDLL(None)
 
 
 @contextlib.contextmanager
@@ -39,11 +43,26 @@ def run(command, deadline_s=None, accepted=(0,), stdout=subprocess.PIPE):
     return done.stdout
 
 
+def ended_with_parent():
+    """Returns a `preexec_fn` of subprocess.Popen. The kernel kills the process when this one ends,
+    however it ends: a benchmark that is killed leaves no daemon behind. The kernel looks at the
+    thread that starts the process, so that has to be the main thread. A process that changes its
+    user afterwards must ask again (`setpriv --pdeathsig`)."""
+    parent = os.getpid()
+
+    def ask():
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it has ended already
+            os.kill(os.getpid(), signal.SIGKILL)
+    return ask
+
+
 def start_logged(command, log, **options):
-    """Starts a program whose output is appended to a file. `options`: those of subprocess.Popen."""
+    """Starts a program whose output is appended to a file, and which ends with this process.
+    `options`: those of subprocess.Popen."""
     with open(log, "ab") as file:
         return subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=file,
-                                stderr=subprocess.STDOUT, **options)
+                                stderr=subprocess.STDOUT, preexec_fn=ended_with_parent(), **options)
 
 
 def stop(process):
@@ -71,7 +90,8 @@ class Ranks:
         """`name`: the beginning of error texts."""
         self.name = f"{name}: " if name else ""
         self.processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                           text=True) for command in commands]
+                                           text=True, preexec_fn=ended_with_parent())
+                          for command in commands]
 
     def all_run(self):
         return all(process.poll() is None for process in self.processes)

@@ -15,6 +15,7 @@ replaced by paths in a temporary folder. Any command that does not have to fail 
     <!-- not run: why -->            the block cannot run here (another machine, a device); the test
                                      lists it
     <!-- prepared: what -->          the block's precondition, a key of PREPARATIONS
+    <!-- run with: option -->        what is added to the block's last command, which takes long
     <!-- output varies: why -->      of the output the first line and headings are compared
     <!-- status 0 or 3 -->           the statuses with which the commands may end
 
@@ -38,7 +39,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DOCUMENTS = ("README.md", "docs/administration.md", "docs/switch.md", "docs/memif.md",
              "docs/policies.md")
-MARK = re.compile(r"<!-- (not run|prepared|output varies|status):? (.+?) -->$")
+MARK = re.compile(r"<!-- (not run|prepared|run with|output varies|status):? (.+?) -->$")
 HEADING = re.compile(r"[A-Z]+ [A-Z ]+")  # of a table's columns
 COMMAND_LANGUAGES = ("", "sh")
 DOCUMENT_DEADLINE_S = 300
@@ -88,7 +89,9 @@ os.kill(os.getpid(), signal.SIGSTOP)" & workers="$workers $!"
 }
 end_job() { kill -KILL $workers; wait $workers; export INA_SOCKET=$SCRATCH/run/ina/switch.sock; }
 """
-SWITCH_WITH_SHM_PORT = """\
+BRIDGE_WITH_SHM_PORT = """\
+ln -s $SOURCE/scripts scripts
+ln -s $BUILD build
 cat >$SCRATCH/etc/ina/switchd.yaml <<END
 control: {socket: $SCRATCH/run/ina/switch.sock}
 END
@@ -113,12 +116,13 @@ END
 chmod +x dev
 """
 PROLOGUES = {"docs/administration.md": SWITCH_FOR_ADMINISTRATORS,
-             "docs/memif.md": SWITCH_WITH_SHM_PORT,
+             "docs/memif.md": BRIDGE_WITH_SHM_PORT,
              "docs/policies.md": POLICY_OF_THE_RECIPE}
 # What is run before a block, and after it, by the functions of the document's prologue.
 PREPARATIONS = {
     "a job": ("run_job", "end_job"),
     "a job with a stopped worker": ("stop_a_worker", "end_job"),
+    "an interface": ("ip link add eth1 type veth peer name far", "ip link del eth1"),
     "an edited file": ("configure 'aggregator: {policy: esa, slots: 4096, slot_bytes: 1024}' "
                        "'jobs: {memory: 2 GiB}'", ":"),
     "an edited file and a job": ("run_job && configure 'aggregator: {policy: esa, slots: 4096, slot_bytes: 1024}' "
@@ -222,6 +226,8 @@ def commands_of(name, block):
         elif line.strip():
             commands.append(Command(f"{name}:{block.line + offset}", line, block.marks))
         going_on = line.endswith("\\")
+    if added := block.marks.get("run with"):
+        commands[-1].text += f" {added}"
     if needed := block.marks.get("prepared"):
         if needed not in PREPARATIONS:
             raise TestError(f"{name}:{block.line}: no test prepares: {needed}")
@@ -402,6 +408,7 @@ def self_test():
     marked = "Text:\n\n<!-- not run: no such machine -->\n    false\n\nText.\n\n```sh\ntrue\n```\n"
     assert check("marked", marked, build) == (1, ["marked:4: no such machine"])
     assert check("list", "- an item\n    of two lines\n", build) == (0, [])
+    assert check("added", "T:\n\n<!-- run with: 1 -->\n    test 1 =\n", build) == (1, [])
     assert check("output", "T:\n\n    $ echo 17 of 4\n    12 of 3\n", build) == (1, [])
     assert check("failure", "T:\n\n    $ sh -c 'echo inactl: no; exit 1'\n    inactl: no\n", build)[0] == 1
     varied = "T:\n\n<!-- output varies: so it is -->\n<!-- status 0 or 3 -->\n" \

@@ -35,6 +35,11 @@ class HandDriven {
     send(message);
     return receive();
   }
+  /// The same where the other end may have closed the connection already, after a last word.
+  control::Json ask_if_open(const control::Json& message) const {
+    auto answer = connection_.ask(message, 10'000'000'000);
+    return answer && *answer ? (*answer)->body : control::Json();
+  }
   /// Goes on from `joined`.
   void attach(const control::Json& joined) const {
     const control::Json& shm = joined.at("shm");

@@ -1,5 +1,6 @@
 """Waiting for events in other processes."""
 
+import pathlib
 import time
 
 DEADLINE_S = 60  # for things that take a second at most
@@ -13,3 +14,12 @@ def wait_until(what, condition):
             return value
         time.sleep(0.02)
     raise RuntimeError(f"waited {DEADLINE_S} s in vain for {what}")
+
+
+def has_ended(pid):
+    """A process without a parent may stay a zombie."""
+    try:
+        status = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return status.rpartition(") ")[2].startswith("Z")

@@ -1,7 +1,7 @@
 // A switch starts with any state file: seeded random files with reserved, overdue and running jobs
 // in every combination, with groups, of switches with other configurations, with twins and with
 // damage. It serves reserved jobs and a fresh job, or says clearly why not, and takes back the
-// workers of jobs that ran.
+// workers of jobs that ran, and then the members of their groups.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -13,12 +13,13 @@
 #include <mutex>
 #include <numeric>
 #include <random>
+#include <set>
 #include <thread>
 #include <vector>
 
 #include "common/clock.h"
 #include "ina/ina.h"
-#include "tests/support/control_peer.h"
+#include "tests/support/hand_driven.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/switch_fixture.h"
 
@@ -27,6 +28,7 @@ namespace {
 
 using control::Json;
 using scheduler::PolicyKind;
+using test::HandDriven;
 using test::SwitchOptions;
 using test::TestSwitch;
 using testing::HasSubstr;
@@ -301,53 +303,142 @@ std::string owner_of(const Json& saved) {
   return tenant.empty() ? "uid:" + std::to_string(saved["uid"].get<uint32_t>()) : tenant;
 }
 
-/// The answer to the one worker of a saved job, which comes back.
-Json rejoin(const std::string& socket, const Json& saved) {
-  const Json message = {{"type", "rejoin"},
-                        {"version", control::kControlVersion},
-                        {"job", saved["name"]},
-                        {"owner", owner_of(saved)},
-                        {"job_id", saved["id"]},
-                        {"job_key", saved["key"]},
-                        {"rank", 0},
-                        {"world_size", 1},
-                        {"transport", "shm"},
-                        {"low", 0},
-                        {"next", 0},
-                        {"results_end", 0}};
-  const Nanos deadline = now_ns() + kDeadlineNs;
-  for (;;) {
-    Json answer = test::Peer(socket).ask_if_open(message);
-    // Connections that have just ended may still count.
-    if (!answer.is_object() || !answer.value("retry", false) || now_ns() >= deadline) return answer;
-    ::usleep(1000);
+bool is_group(const Json& saved) {
+  return saved.value("root", 0u) != 0;
+}
+
+/// What a worker of a saved job or group says that comes back and has summed nothing.
+Json rejoin_of(const Json& saved, uint32_t rank) {
+  Json message = {{"type", "rejoin"},
+                  {"job_id", saved["id"]},
+                  {"job_key", saved["key"]},
+                  {"rank", rank},
+                  {"world_size", saved["workers"]},
+                  {"transport", "shm"},
+                  {"low", 0},
+                  {"next", 0},
+                  {"results_end", 0}};
+  if (is_group(saved))
+    message["channel"] = saved["id"];
+  else
+    message.update({{"version", control::kControlVersion},
+                    {"job", saved["name"]},
+                    {"owner", owner_of(saved)}});
+  return message;
+}
+
+/// It has its place, and attaches.
+void go_on(const HandDriven& worker, const Json& saved, const Json& joined) {
+  ASSERT_TRUE(joined.is_object()) << saved;
+  ASSERT_EQ(joined.value("type", ""), "joined") << joined << saved;
+  EXPECT_EQ(joined["job_id"], saved["id"]);
+  EXPECT_EQ(joined["job_key"], saved["key"]);
+  EXPECT_EQ(joined["window"], saved["window"]);
+  EXPECT_GT(joined["epoch"].get<uint32_t>(), saved["epoch"].get<uint32_t>());
+  worker.attach(joined);
+}
+
+/// The workers of a job that came back to it, by rank; their connections are their groups', too.
+using Workers = std::vector<HandDriven>;
+
+/// All have attached, so that the job or group goes on. `ranks`: of the job, by rank of the group.
+void expect_ready(const Workers& workers, const std::vector<uint32_t>& ranks, const Json& saved) {
+  for (const uint32_t rank : ranks) {
+    const Json ready = workers[rank].receive();
+    ASSERT_TRUE(ready.is_object()) << saved;
+    EXPECT_EQ(ready.value("type", ""), "ready") << ready << saved;
+    EXPECT_EQ(ready.value("channel", 0u), is_group(saved) ? saved["id"].get<uint32_t>() : 0u);
   }
 }
 
+/// A job's workers come back.
+Workers rejoin_job(const std::string& socket, const Json& saved) {
+  Workers workers;
+  std::vector<uint32_t> ranks(saved["workers"].get<uint32_t>());
+  std::iota(ranks.begin(), ranks.end(), 0u);
+  for (const uint32_t rank : ranks) {
+    const Nanos deadline = now_ns() + kDeadlineNs;
+    for (;;) {
+      HandDriven worker(socket);
+      const Json answer = worker.ask_if_open(rejoin_of(saved, rank));
+      // Connections that have just ended may still count.
+      if (answer.is_object() && answer.value("retry", false) && now_ns() < deadline) {
+        ::usleep(1000);
+        continue;
+      }
+      go_on(worker, saved, answer);
+      workers.push_back(std::move(worker));
+      break;
+    }
+    if (testing::Test::HasFatalFailure()) return workers;
+  }
+  expect_ready(workers, ranks, saved);
+  return workers;
+}
+
+/// Members of a group come back, each to its own place alone. True: it goes on. False: it never
+/// will, because one worker of the job has two places in it, and has one of them.
+bool rejoin_group(const Workers& workers, const Json& saved) {
+  const auto ranks = saved["root_ranks"].get<std::vector<uint32_t>>();
+  std::set<uint32_t> back;
+  for (uint32_t rank = 0; rank < ranks.size(); ++rank) {
+    const HandDriven& worker = workers[ranks[rank]];
+    const uint32_t others = (rank + 1) % ranks.size();
+    if (ranks[others] != ranks[rank]) {
+      EXPECT_EQ(worker.ask(rejoin_of(saved, others)).value("type", ""), "refused") << saved;
+    }
+    const Json answer = worker.ask(rejoin_of(saved, rank));
+    if (back.insert(ranks[rank]).second)
+      go_on(worker, saved, answer);
+    else
+      EXPECT_EQ(answer.value("type", ""), "refused") << answer << saved;
+  }
+  if (back.size() != ranks.size()) return false;
+  expect_ready(workers, ranks, saved);
+  return true;
+}
+
 struct Counts {
-  int started = 0;   ///< switches
-  int redeemed = 0;  ///< tickets
-  int rejoined = 0;  ///< workers of jobs that ran
+  int started = 0;    ///< switches
+  int redeemed = 0;   ///< tickets
+  int rejoined = 0;   ///< jobs that ran, with all their workers
+  int regrouped = 0;  ///< groups of these, with all their members
+  int dropped = 0;    ///< groups of these that a switch with this configuration cannot go on with
 };
 
-/// Workers of jobs that wait for their only one come back.
-void rejoin_all(const TestSwitch& sw, const Json& file, const Json& status, int& rejoined) {
+/// Whether the switch waits for the workers of the saved job or group.
+bool waits_for(const Json& status, const Json& saved) {
+  return std::ranges::any_of(status["jobs"], [&](const Json& shown) {
+    return shown["id"] == saved["id"] && shown["state"] == "rejoining";
+  });
+}
+
+/// Workers of a job come back to the groups that the switch has taken up, and to no others.
+void rejoin_groups(const Workers& workers, const Json& root, const Json& file, const Json& status,
+                   Counts& counts) {
   for (const Json& saved : file["jobs"]) {
-    const bool waits = std::ranges::any_of(status["jobs"], [&](const Json& shown) {
-      return shown["id"] == saved["id"] && shown["state"] == "rejoining";
-    });
-    if (!waits || saved["workers"] != 1 || saved.value("root", 0u) != 0) continue;
+    if (!is_group(saved) || saved["root"] != root["id"]) continue;
+    if (waits_for(status, saved)) {
+      counts.regrouped += rejoin_group(workers, saved) ? 1 : 0;
+    } else {
+      const Json answer = workers[0].ask(rejoin_of(saved, 0));
+      EXPECT_EQ(answer.value("status", 0), INA_ERR_SWITCH_LOST) << answer << saved;
+      ++counts.dropped;
+    }
+  }
+}
+
+/// Workers of jobs that wait for them come back, then to their groups.
+void rejoin_all(const TestSwitch& sw, const Json& file, const Json& status, Counts& counts) {
+  for (const Json& saved : file["jobs"]) {
+    if (is_group(saved) || !waits_for(status, saved)) continue;
     // Only root may name another owner.
     const std::string owner = owner_of(saved);
     if (::geteuid() != 0 && owner != "uid:" + std::to_string(::geteuid())) continue;
-    const Json joined = rejoin(sw.socket_path(), saved);
-    ASSERT_TRUE(joined.is_object()) << saved;
-    ASSERT_EQ(joined.value("type", ""), "joined") << joined << saved;
-    EXPECT_EQ(joined["job_id"], saved["id"]);
-    EXPECT_EQ(joined["job_key"], saved["key"]);
-    EXPECT_EQ(joined["window"], saved["window"]);
-    EXPECT_GT(joined["epoch"].get<uint32_t>(), saved["epoch"].get<uint32_t>());
-    ++rejoined;
+    const Workers workers = rejoin_job(sw.socket_path(), saved);
+    if (testing::Test::HasFailure()) return;
+    ++counts.rejoined;
+    rejoin_groups(workers, saved, file, status, counts);
   }
 }
 
@@ -390,11 +481,11 @@ Nanos try_seed(uint64_t seed, Counts& counts) {
     const bool waits = std::ranges::any_of(status["jobs"], [&](const Json& shown) {
       return shown["name"] == name && shown.value("reserved_s", 0) > 0;
     });
-    if (!waits || job["workers"] != 1 || job.value("root", 0u) != 0) continue;
+    if (!waits || job["workers"] != 1 || is_group(job)) continue;
     EXPECT_EQ(serve_one(sw.url(), name, job["ticket"]), "") << job;
     ++counts.redeemed;
   }
-  if (!soon) rejoin_all(sw, file, status, counts.rejoined);
+  if (!soon) rejoin_all(sw, file, status, counts);
   const Nanos asked = now_ns();
   const std::string problem = serve_one(sw.url(), "fresh", "");
   took += now_ns() - asked;
@@ -430,6 +521,8 @@ TEST(RestoreSearch, ASwitchStartsWhateverItsStateFileHolds) {
   EXPECT_GT(counts.started, kSeeds / 3);
   EXPECT_GT(counts.redeemed, kMoreThan);
   EXPECT_GT(counts.rejoined, kMoreThan);
+  EXPECT_GT(counts.regrouped, kMoreThan);
+  EXPECT_GT(counts.dropped, 0);
   ::unsetenv("INA_TICKET");
 }
 
