@@ -5,8 +5,8 @@
 
 The documents are docs/{evaluation,mpi,performance,pytorch,redistribution,reliability,security,
 sixteen-cores,themis}.md. A table is the text between a line `<!-- table: NAME -->` and the next empty line. The
-files are docs/figures/{collectives,contention,faults,jct,mpi,mpi-suites,peers,peers_collectives,pipeline,redistribute,
-siege,straggler-links,straggler-sim,straggler,themis,themis-live,themis_sim,torch,wire}.json, and docs/figures/cores16.
+files are docs/figures/{allreduce,collectives,contention,faults,jct,loss,mpi,mpi-suites,peers,peers_collectives,pipeline,redistribute,
+siege,soak,straggler-links,straggler-sim,straggler,themis,themis-live,themis_sim,torch,wire}.json, and docs/figures/cores16.
 --check writes nothing and fails where a table differs from its file.
 """
 
@@ -472,13 +472,37 @@ def without_rules(found, document):
                  [[f"`{row['rule']}`", effects[row["rule"]], row["seed"], row["swarm_seed"]] for row in found["rules"]])
 
 
+def recovery(rows):
+    return table(["Loss", "p50", "p99", "GB/s", "By the fallback", "Packets for each contribution"],
+                 [[f"{row['loss'] * 100:.2g} %" if row["loss"] else 0, f"{microseconds(row['p50_us'] / 1e3)} ms",
+                   f"{row['p99_us'] / 1e3:.0f} ms", f"{row['algbw_GBps']:.3f}", f"{row['by_fallback']:.1%}",
+                   f"{row['packets_per_contribution']:.2f}"] for row in rows])
+
+
+def soak(content):
+    """The extremes are those of the second half, in which the switch is one process."""
+    samples = [sample for sample in content["samples"] if sample["seconds"] > content["seconds"] / 2]
+    mib = 1 << 20
+
+    def number(value, unit):
+        return f"{value / unit:.1f}" if unit != 1 else f"{value:.0f}"
+    return table(["The switch", "Empty, before", "Least", "Most", "Empty, after", "Growth in 2nd half"],
+                 [[name, *(number(value, unit) for value in (
+                     content["empty_before"][key], min(sample[key] for sample in samples),
+                     max(sample[key] for sample in samples), content["empty_after"][key])),
+                   f"{content['growth'][key] / unit:.1f}"]
+                  for name, key, unit in (("anonymous memory, MiB", "anonymous_bytes", mib), ("descriptors", "descriptors", 1),
+                                          ("threads", "threads", 1), ("mbufs in use", "mbufs", 1))])
+
+
 def reliability():
     document = (ROOT / "docs/reliability.md").read_text("utf-8")
     links = load("straggler-links")
     return {"faults": without_rules(load("faults")["mutants"], document),
             "help, live": live_help(load("straggler")["points"]),
             "help, links": live_links(links["patterns"]),
-            "help, links, second job": live_second_job(links["second_job"])}
+            "help, links, second job": live_second_job(links["second_job"]),
+            "soak": soak(load("soak")), "recovery": recovery(load("loss")["rows"])}
 
 
 def security():
@@ -548,17 +572,36 @@ def microseconds(value):
 
 def peers_allreduce(rows):
     return table(["Ranks", "Bytes", "Buffers", "Ours us", "OpenMPI shm", "as it comes", "TCP", "MPICH", "Gloo",
-                  "x best network peer", "x OpenMPI shm", "x as it comes"],
+                  "x best network peer", "x OpenMPI shm", "x as it comes", "x MPICH"],
                  [[row["ranks"], size_name(row["bytes"]), row["buffers"], microseconds(row["ours_us"]),
                    *(microseconds(row["peers"][f"{peer}_us"])
                      for peer in ("openmpi_shm", "openmpi_default", "openmpi_tcp", "mpich", "gloo")),
                    *(figure(row[f"ratio_vs_{peer}"], ".2f")
-                     for peer in ("best_network_peer", "openmpi_shm", "openmpi_default"))]
+                     for peer in ("best_network_peer", "openmpi_shm", "openmpi_default", "mpich"))]
                   for row in rows if row["collective"] == "allreduce"])
 
 
+def allreduce(rows):
+    """The ways in which the rows differ are beside one another."""
+    ways = (("shm", "plain"), ("shm", "registered"), ("memif", "plain"))
+    found = {(row["ranks"], row["bytes"], row["port"], row["buffers"]): row for row in rows}
+
+    def cells(row, cpu):
+        if row is None:
+            return ["-"] * (5 if cpu else 3)
+        keys = ("p50_us", "p99_us", "algbw_GBps", *(("cpu_us_per_op", "switch_cpu_us_per_op") if cpu else ()))
+        return [f"{row[key]:.2g}" if key == "algbw_GBps" else microseconds(row[key]) for key in keys]
+    times = ("p50 us", "p99", "GB/s")
+    cpu = ("workers' CPU us", "switch's")
+    return table(["Ranks", "Bytes", *(f"{name} {head}" if head == "p50 us" else head for name, heads in
+                                      (("plain", times + cpu), ("registered", times + cpu), ("memif", times)) for head in heads)],
+                 [[ranks, size_name(size), *(cell for way in ways for cell in
+                                             cells(found.get((ranks, size, *way)), way[0] == "shm"))]
+                  for ranks, size in sorted({key[:2] for key in found})])
+
+
 def performance():
-    return {"pipeline": pipeline(load("pipeline")["rows"]), "wire": wire(load("wire")["rows"]),
+    return {"allreduce": allreduce(load("allreduce")["rows"]), "pipeline": pipeline(load("pipeline")["rows"]), "wire": wire(load("wire")["rows"]),
             "collectives": collectives(load("collectives")["rows"]), "contention": contention(load("contention")),
             "peers, allreduce": peers_allreduce(load("peers")["rows"]),
             "peers": peers(load("peers_collectives")["rows"])}
