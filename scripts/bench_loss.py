@@ -1,18 +1,23 @@
 #!/usr/bin/env python3
 """The time and the correctness of all-reduces over links that lose frames.
 
-    bench_loss.py --build FOLDER [--ranks N] [--quick] [--json FILE]
+    bench_loss.py --build FOLDER [--ranks N] [--rounds N] [--quick] [--json FILE]
 
 Starts ina-switchd with an AF_PACKET port to each of N hosts (network namespaces joined to it by
 veth, segmentation offloads off), has nftables drop INA frames at random on each host, on the way
 out and on the way in, and runs ina-perf on each host over the udp: transport, for each rate of
-loss. Every element of every sum is checked; the switch must have absorbed at least ranks x bytes.
-Needs root. --json writes {"meta", "rows": [a row for each rate]}.
+loss. All rates have their turn in each round; a row has the medians of the rounds, and the ratio of
+its time to that without losses in the same round. Every element of every sum is checked; the switch
+must have absorbed at least ranks x bytes, and frames must have been lost. Needs root. --json writes
+{"meta", "rows": [a row for each rate], "incast"}.
 """
 
-from benchlib import command_line, metadata, perf, results, testbed
+import json
+
+from benchlib import command_line, metadata, perf, progress, results, testbed
 from benchlib.errors import BenchError
 from benchlib.processes import temporary_folder
+from benchlib.stats import median
 from benchlib.switch import status
 from benchlib.testbed import NetworkTestBed, require_root
 
@@ -20,6 +25,7 @@ LOSSES = [0, 0.0001, 0.001, 0.01, 0.03, 0.1]  # of each frame, on each link, in 
 QUICK_LOSSES = [0, 0.01, 0.1]
 BYTES = 1 << 20
 OPERATIONS = 50
+ROUNDS = 5
 QUICK_OPERATIONS = 10  # also for 10 %, where each takes seconds
 RUN_DEADLINE_S = 300
 INCAST_HOSTS = [1, 2, 4, 8]
@@ -37,7 +43,7 @@ def lose(host, rate):
     host.run("nft", "flush", "ruleset")
     if rate == 0:
         return
-    drop = f"numgen random mod {RESOLUTION} < {round(rate * RESOLUTION)} drop"
+    drop = f"numgen random mod {RESOLUTION} < {round(rate * RESOLUTION)} counter drop"
     # A rule in the output hook would report the loss to the sender, which would send again.
     out = f"type filter hook egress device {host.interface} priority 0;"
     for family, hook, chain, port in (("netdev", "out", out, "dport"),
@@ -45,6 +51,12 @@ def lose(host, rate):
         host.run("nft", "add", "table", family, "loss")
         host.run("nft", f"add chain {family} loss {hook} {{ {chain} }}")
         host.run("nft", f"add rule {family} loss {hook} udp {port} 7584-7599 {drop}")
+
+
+def lost_frames(host):
+    rules = json.loads(host.run("nft", "-j", "list", "ruleset"))["nftables"]
+    return sum(part["counter"]["packets"] for entry in rules for part in
+               entry.get("rule", {}).get("expr", []) if "counter" in part)
 
 
 def run_ranks(build, bed, folder, operations):
@@ -63,6 +75,7 @@ def measure(build, ranks, rate, operations):
             lose(host, rate)
         row = run_ranks(build, bed, folder, operations)
         counters = status(build, bed.socket)["aggregator"]
+        lost = sum(lost_frames(host) for host in bed.hosts)
     # With the fallback in the workers, its contributions pass the switch, too.
     least = ranks * BYTES * operations
     seen = counters["absorbed_bytes"] + counters["bypassed_bytes"]
@@ -70,12 +83,34 @@ def measure(build, ranks, rate, operations):
         raise BenchError(f"the switch saw {seen} bytes of contributions, not {least}")
     if not row["correct"]:
         raise BenchError(f"wrong sums at a loss of {rate}")
+    if (lost != 0) != (rate != 0):
+        raise BenchError(f"{lost} frames were lost at a loss of {rate}")
     fragments = counters["results"] + counters["fallback_results"]
     return {"loss": rate, "ranks": ranks, "bytes": BYTES, "operations": operations,
             "p50_us": row["p50_us"], "p99_us": row["p99_us"], "algbw_GBps": row["algbw_GBps"],
             "by_fallback": counters["fallback_results"] / fragments,
-            "packets_per_contribution":
-                counters["packets"] / (ranks * fragments), "correct": row["correct"]}
+            "packets_per_contribution": counters["packets"] / (ranks * fragments),
+            "lost_frames": lost, "correct": row["correct"]}
+
+
+def measure_rounds(build, ranks, rates, rounds, operations_of):
+    """Returns a row for each rate."""
+    found = {rate: [] for rate in rates}
+    for number in range(rounds):
+        for rate in rates:
+            progress.bar(sum(map(len, found.values())), rounds * len(rates), "runs of lossy links")
+            found[rate].append(measure(build, ranks, rate, operations_of(rate)))
+    progress.bar(rounds * len(rates), rounds * len(rates), "runs of lossy links")
+    rows = []
+    for rate in rates:
+        ratios = [row["p50_us"] / without["p50_us"] for row, without in zip(found[rate], found[0])]
+        rows.append(found[rate][0] |
+                    {key: median([row[key] for row in found[rate]]) for key in
+                     ("p50_us", "p99_us", "algbw_GBps", "by_fallback", "packets_per_contribution",
+                      "lost_frames")} |
+                    {"rounds": rounds, "ratio": median(ratios), "least_ratio": min(ratios),
+                     "most_ratio": max(ratios)})
+    return rows
 
 
 def measure_incast(build, hosts, queue_bytes, operations):
@@ -117,20 +152,22 @@ def incast(build, quick):
 def main():
     parser = command_line.parser_of(__doc__)
     parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--rounds", type=int, help=f"{ROUNDS}, 1 in --quick")
     parser.add_argument("--quick", action="store_true", help="three rates, few operations")
     options = command_line.parse(parser)
     require_root()
     build = options.build.resolve()
     meta = metadata.measured("loss", transport="udp, AF_PACKET ports, veth")
-    rows = []
-    print(f"{BYTES} bytes of float32, {options.ranks} ranks")
-    print(f"  {'loss':>8}{'p50 ms':>10}{'p99 ms':>10}{'GB/s':>8}{'by fallback':>13}"
-          f"{'packets each':>14}")
-    for rate in QUICK_LOSSES if options.quick else LOSSES:
-        row = measure(build, options.ranks, rate,
-                      QUICK_OPERATIONS if options.quick or rate >= 0.1 else OPERATIONS)
-        rows.append(row)
-        print(f"  {rate:>8.2%}{row['p50_us'] / 1000:>10.2f}{row['p99_us'] / 1000:>10.2f}"
+    rounds = options.rounds or (1 if options.quick else ROUNDS)
+    rows = measure_rounds(build, options.ranks, QUICK_LOSSES if options.quick else LOSSES, rounds,
+                          lambda rate: QUICK_OPERATIONS if options.quick or rate >= 0.1
+                          else OPERATIONS)
+    print(f"{BYTES} bytes of float32, {options.ranks} ranks, medians of {rounds} rounds")
+    print(f"  {'loss':>8}{'p50 ms':>10}{'p99 ms':>10}{'x':>7}{'least':>7}{'most':>7}{'GB/s':>8}"
+          f"{'by fallback':>13}{'packets each':>14}")
+    for row in rows:
+        print(f"  {row['loss']:>8.2%}{row['p50_us'] / 1000:>10.2f}{row['p99_us'] / 1000:>10.2f}"
+              f"{row['ratio']:>7.2f}{row['least_ratio']:>7.2f}{row['most_ratio']:>7.2f}"
               f"{row['algbw_GBps']:>8.3f}{row['by_fallback']:>12.1%}"
               f"{row['packets_per_contribution']:>14.2f}", flush=True)
     incast_rows = incast(build, options.quick)
