@@ -25,12 +25,12 @@ from benchlib.errors import BenchError, Unavailable
 from benchlib.switch import SLOT_BYTES, Bridge, add_lanes_option, check_absorbed, plain_switch
 from benchlib.table import cell
 
-# memif copies into and out of packets of its own. Without hugepages DPDK takes ordinary memory; the
-# rings of 8 ports with buffers for slots of 8 KiB need most of this.
+# memif copies into and out of packets of its own. Without hugepages DPDK takes ordinary memory; a
+# port's rings with buffers for slots of 8 KiB need 60 MiB.
 MEMIF_EAL = """\
 eal:
   huge: no
-  memory: 256 MiB
+  memory: {mib} MiB
 """
 MEMIF_PORT = """\
   - name: memif{number}
@@ -63,7 +63,8 @@ def start_switch(build, folder, port, ranks, lanes):
     if port != "memif":
         return plain_switch(build, folder, lanes=lanes)
     ports = "".join(MEMIF_PORT.format(number=n, folder=folder) for n in range(ranks))
-    return plain_switch(build, folder, ports=ports, more=MEMIF_EAL, lanes=lanes)
+    return plain_switch(build, folder, ports=ports, more=MEMIF_EAL.format(mib=64 * (ranks + 1)),
+                        lanes=lanes)
 
 
 def run_perf(build, switch, port, buffers, ranks, sizes, quick, control=None):

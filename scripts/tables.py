@@ -587,7 +587,7 @@ def allreduce(rows):
     found = {(row["ranks"], row["bytes"], row["port"], row["buffers"]): row for row in rows}
 
     def cells(row, cpu):
-        if row is None:
+        if row is None or row["p50_us"] is None:
             return ["-"] * (5 if cpu else 3)
         keys = ("p50_us", "p99_us", "algbw_GBps", *(("cpu_us_per_op", "switch_cpu_us_per_op") if cpu else ()))
         return [f"{row[key]:.2g}" if key == "algbw_GBps" else microseconds(row[key]) for key in keys]
