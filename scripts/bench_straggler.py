@@ -7,8 +7,8 @@ Starts an ina-switchd for each way of help, and against each the ranks of ina-st
 are real processes over the shm port that make gradients at a stated rate, and stop while the
 network does not take their gradients (coupled producers, bench/ina_straggle.cc). In each round the ways take turns for
 each pattern of slowness, which a seed makes the same for all. All ways have the same slots, and the
-same bytes of a worker in the switch; only `wide`, without help, may have as much in the switch as
-the others may run ahead. `again` repeats `off` without stragglers, and shows the difference between
+same bytes of a worker in the switch; only `wide` and `wide-a2tp`, without help, may have as much in
+the switch as the others may run ahead, the latter with A2TP's window. `again` repeats `off` without stragglers, and shows the difference between
 two equal runs.
 
 A point is a way, a pattern and a severity. Its iteration time is the mean over all iterations of
@@ -21,7 +21,7 @@ needs root.
 --json writes {"meta", "points", "best_iteration_reduction", "best_throughput_gain",
 "no_straggler_overhead", "no_straggler_noise", "links", "patterns": [...], "second_job": [...]};
 keys of a part that was left out are missing. Reduction and gain are those of the best of the ways
-with help against the better of `off` and `wide`. The overhead is the median over turns of the worst way's, without a
+with help against the best of `off`, `wide` and `wide-a2tp`. The overhead is the median over turns of the worst way's, without a
 straggler and with workers that only send; the noise is the same of `again`.
 """
 
@@ -40,21 +40,23 @@ aggregator: {{slots: 1024, slot_bytes: 1024, policy: esa}}
 fallback: {{home: {home}}}
 straggler: {{help: {help}, run_ahead: {run_ahead}}}
 jobs: {{window_bytes: {window}}}
+congestion: {{aggregator_window: {aggregator_window}}}
 control: {{socket: "{socket}"}}
 ports: [{{name: shm0, type: shm}}]
 log: {{level: warning}}
 """
 WINDOW = "512 KiB"
 RUN_AHEAD = "16 MiB"
-# Name, straggler.help, fallback.home, jobs.window_bytes.
-WAYS = [("off", "off", "workers", WINDOW),
-        ("leader", "leader", "workers", WINDOW),
-        ("fallback", "fallback", "workers", WINDOW),
-        ("spill", "spill", "spill", WINDOW),
-        ("wide", "off", "workers", RUN_AHEAD),
-        ("again", "off", "workers", WINDOW)]
-QUICK_WAYS = ["off", "leader", "spill", "wide"]
-BASELINES = ["off", "wide"]
+# Name, straggler.help, fallback.home, jobs.window_bytes, congestion.aggregator_window.
+WAYS = [("off", "off", "workers", WINDOW, "true"),
+        ("leader", "leader", "workers", WINDOW, "true"),
+        ("fallback", "fallback", "workers", WINDOW, "true"),
+        ("spill", "spill", "spill", WINDOW, "true"),
+        ("wide", "off", "workers", RUN_AHEAD, "false"),
+        ("wide-a2tp", "off", "workers", RUN_AHEAD, "true"),
+        ("again", "off", "workers", WINDOW, "true")]
+BASELINES = ["off", "wide", "wide-a2tp"]
+QUICK_WAYS = [*BASELINES, "leader", "spill"]
 
 # MiB/s and bytes of a worker's gradients. A gradient takes 4 s, or 1 s with --quick, of a worker
 # that nothing slows. One rotation takes the same time.
@@ -85,11 +87,11 @@ def patterns(period_ms, quick):
 
 
 class Way:
-    def __init__(self, build, folder, name, help_, home, window):
+    def __init__(self, build, folder, name, help_, home, window, aggregator_window):
         self.name = name
         folder.mkdir()
         self.switch = Switch(build, folder, CONFIG, help=help_, home=home, window=window,
-                             run_ahead=RUN_AHEAD)
+                             run_ahead=RUN_AHEAD, aggregator_window=aggregator_window)
         self.build = build
 
     def run(self, ranks, pattern, seed, gradient, rate, iterations):

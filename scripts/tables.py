@@ -183,7 +183,7 @@ def help_second_job(rows):
 def live_help(points):
     """Returns the table of real processes."""
     ways = {"off": "off", "leader": "leader", "fallback": "fallback", "spill": "spill",
-            "wide": "off, 16 MiB in the switch", "again": "off again"}
+            "wide": "run-ahead: 16 MiB in the switch", "wide-a2tp": "the same with A2TP's window", "again": "off again"}
     names = {"none": "nobody is slow", "full rate": "nobody is slow, and workers only send"}
     rows = []
     for pattern in dict.fromkeys(p["pattern"] for p in points):

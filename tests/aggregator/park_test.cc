@@ -355,6 +355,31 @@ TEST_F(ParkTest, HelpThatPaysGoesOn) {
   EXPECT_GT(counters().parked, 1000u);
 }
 
+// Help that overruns links costs time-outs, which no rate shows. Over shm nothing gets lost.
+TEST_F(ParkTest, QuestionsAboutCompleteFragmentsSpeakAgainstHelpWhereLinksLose) {
+  std::array<uint64_t, 2> parked{};
+  for (const bool lossy : {false, true}) {
+    lossy_ = lossy;
+    patience_ = 1000;
+    park_if_it_pays_ = true;
+    window_ = 512;
+    given_.assign(JobSpec::seen_words(window_, 1), GivenResult{});
+    start(2048);
+    const JobIndex job = add_parking_job(0);
+    std::array<uint64_t, 3> next{};
+    for (int step = 0; step < 4000; ++step, now_ += patience_) {
+      for (uint32_t rank = 0; rank < 3; ++rank)
+        if (static_cast<uint32_t>(step / 100) % 3 != rank || step % 4 == 0)
+          grad(job, rank, next[rank]++, 1);
+      if (const uint64_t complete = std::ranges::min(next); complete != 0)
+        asked_for(job, complete - 1, 0, 0);
+    }
+    parked[lossy ? 1 : 0] = counters().parked;
+  }
+  EXPECT_GT(parked[0], 1000u);
+  EXPECT_LT(parked[1], parked[0] / 2);
+}
+
 TEST_F(ParkTest, TheFirstToBeLateIsFarBehind) {
   patience_ = 1000;
   park_begin_ = 4;
