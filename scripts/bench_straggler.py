@@ -154,7 +154,7 @@ def add(samples, key, times, held, parked):
     sample["rounds"].append(statistics.median(times))
     sample["held"] += held
     sample["parked"] += parked
-    print(f"  {key[0]:<9}{key[1]:<18}{statistics.mean(times):8.3f} s  parked {parked}",
+    print(f"  {key[0]:<10}{key[1]:<18}{statistics.mean(times):8.3f} s  parked {parked}",
           file=sys.stderr, flush=True)
 
 
