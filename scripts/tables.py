@@ -473,10 +473,17 @@ def without_rules(found, document):
 
 
 def recovery(rows):
-    return table(["Loss", "p50", "p99", "GB/s", "By the fallback", "Packets for each contribution"],
+    return table(["Loss", "p50", "p99", "To no loss, median (least to most)", "GB/s", "By the fallback", "Packets for each contribution"],
                  [[f"{row['loss'] * 100:.2g} %" if row["loss"] else 0, f"{microseconds(row['p50_us'] / 1e3)} ms",
-                   f"{row['p99_us'] / 1e3:.0f} ms", f"{row['algbw_GBps']:.3f}", f"{row['by_fallback']:.1%}",
+                   f"{row['p99_us'] / 1e3:.0f} ms", f"{row['ratio']:.2f} ({row['least_ratio']:.2f} to {row['most_ratio']:.2f})",
+                   f"{row['algbw_GBps']:.3f}", f"{row['by_fallback']:.1%}",
                    f"{row['packets_per_contribution']:.2f}"] for row in rows])
+
+
+def incast(rows):
+    return table(["Hosts", "Queue", "p50", "p99", "Of the link", "Lost", "By the fallback"],
+                 [[row["hosts"], size_name(row["queue_bytes"]), f"{row['p50_us'] / 1e3:.0f} ms", f"{row['p99_us'] / 1e3:.0f} ms",
+                   f"{row['share_of_link']:.0%}", f"{row['lost']:.1%}", f"{row['by_fallback']:.1%}"] for row in rows])
 
 
 def soak(content):
@@ -502,7 +509,8 @@ def reliability():
             "help, live": live_help(load("straggler")["points"]),
             "help, links": live_links(links["patterns"]),
             "help, links, second job": live_second_job(links["second_job"]),
-            "soak": soak(load("soak")), "recovery": recovery(load("loss")["rows"])}
+            "soak": soak(load("soak")), "recovery": recovery(load("loss")["rows"]),
+            "incast": incast(load("loss")["incast"])}
 
 
 def security():
