@@ -12,6 +12,29 @@
 
 namespace ina::test {
 
+/// Whether an entry of a state file's jobs is a group.
+inline bool is_group(const control::Json& saved) {
+  return saved.value("root", 0u) != 0;
+}
+
+/// What a worker says that comes back to a job or a group of a state file and has summed nothing.
+inline control::Json rejoin_message(const control::Json& saved, uint32_t rank) {
+  control::Json message = {{"type", "rejoin"},
+                           {"job_id", saved["id"]},
+                           {"job_key", saved["key"]},
+                           {"rank", rank},
+                           {"world_size", saved["workers"]},
+                           {"transport", "shm"},
+                           {"low", 0},
+                           {"next", 0},
+                           {"results_end", 0}};
+  if (is_group(saved))
+    message["channel"] = saved["id"];
+  else
+    message.update({{"version", control::kControlVersion}, {"job", saved["name"]}});
+  return message;
+}
+
 /// It sends no packets.
 class HandDriven {
  public:

@@ -23,6 +23,7 @@ namespace {
 
 using control::Json;
 using test::HandDriven;
+using test::rejoin_message;
 using test::SwitchProcess;
 using test::TestSwitch;
 using testing::HasSubstr;
@@ -129,20 +130,6 @@ Json saved_job(const std::string& state_path) {
   Json state = Json::parse(std::ifstream(state_path));
   EXPECT_EQ(state["jobs"].size(), 1u);
   return state["jobs"][0];
-}
-
-Json rejoin_message(const Json& saved, int rank) {
-  return {{"type", "rejoin"},
-          {"version", control::kControlVersion},
-          {"job", saved["name"]},
-          {"job_id", saved["id"]},
-          {"job_key", saved["key"]},
-          {"rank", rank},
-          {"world_size", saved["workers"]},
-          {"transport", "shm"},
-          {"low", 0},
-          {"next", 0},
-          {"results_end", 0}};
 }
 
 class RestartBySignal : public testing::TestWithParam<int> {};

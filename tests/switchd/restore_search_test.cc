@@ -29,6 +29,7 @@ namespace {
 using control::Json;
 using scheduler::PolicyKind;
 using test::HandDriven;
+using test::is_group;
 using test::SwitchOptions;
 using test::TestSwitch;
 using testing::HasSubstr;
@@ -303,27 +304,9 @@ std::string owner_of(const Json& saved) {
   return tenant.empty() ? "uid:" + std::to_string(saved["uid"].get<uint32_t>()) : tenant;
 }
 
-bool is_group(const Json& saved) {
-  return saved.value("root", 0u) != 0;
-}
-
-/// What a worker of a saved job or group says that comes back and has summed nothing.
 Json rejoin_of(const Json& saved, uint32_t rank) {
-  Json message = {{"type", "rejoin"},
-                  {"job_id", saved["id"]},
-                  {"job_key", saved["key"]},
-                  {"rank", rank},
-                  {"world_size", saved["workers"]},
-                  {"transport", "shm"},
-                  {"low", 0},
-                  {"next", 0},
-                  {"results_end", 0}};
-  if (is_group(saved))
-    message["channel"] = saved["id"];
-  else
-    message.update({{"version", control::kControlVersion},
-                    {"job", saved["name"]},
-                    {"owner", owner_of(saved)}});
+  Json message = test::rejoin_message(saved, rank);
+  if (!is_group(saved)) message["owner"] = owner_of(saved);
   return message;
 }
 
