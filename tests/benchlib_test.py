@@ -5,6 +5,7 @@
 """
 
 import ast
+import concurrent.futures
 import contextlib
 import ctypes
 import io
@@ -156,6 +157,12 @@ class Processes(unittest.TestCase):
         self.assertEqual(len(pids), 2)
         for pid in pids:
             wait_until("the benchmark's processes to end", lambda pid=pid: has_ended(pid))
+
+    def test_only_the_main_thread_may_start_what_ends_with_it(self):
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            begun = pool.submit(processes.start_logged, ["sleep", 60], "/dev/null")
+            with self.assertRaisesRegex(RuntimeError, "by the main thread"):
+                begun.result()
 
     def test_reports_come_by_rank(self):
         with processes.Ranks([[*SH, "sleep 0.1; echo [0]"], [*SH, "echo [1]"]]) as ranks:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 from benchlib.errors import BenchError
@@ -45,9 +46,11 @@ def run(command, deadline_s=None, accepted=(0,), stdout=subprocess.PIPE):
 
 def ended_with_parent():
     """Returns a `preexec_fn` of subprocess.Popen. The kernel kills the process when this one ends,
-    however it ends: a benchmark that is killed leaves no daemon behind. The kernel looks at the
-    thread that starts the process, so that has to be the main thread. A process that changes its
-    user afterwards must ask again (`setpriv --pdeathsig`)."""
+    however it ends: a benchmark that is killed leaves no daemon behind. Only for the main thread:
+    the kernel would kill the process as soon as the thread that started it ends. A process that
+    changes its user afterwards must ask again (`setpriv --pdeathsig`)."""
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("a process that ends with this one has to be started by the main thread")
     parent = os.getpid()
 
     def ask():

@@ -10,7 +10,6 @@ import os
 import pathlib
 import signal
 import tempfile
-import threading
 import unittest
 
 from ranks import BUILD, DEADLINE_S, RanksTest, event, expect, raised, values
@@ -348,18 +347,14 @@ class MemoryTest(RanksTest):
             shared = self.switch
             self.addCleanup(setattr, type(self), "switch", shared)
             type(self).switch = plugin_switch.start(BUILD, pathlib.Path(folder))
-            restarting = threading.Thread(target=self.start_again)
-            restarting.start()
             try:
-                self.run_ranks(2, restart)
+                self.run_ranks(2, restart, meanwhile=self.start_again)
             finally:
-                _reached.set()
-                restarting.join()
                 self.switch.stop()
 
     def start_again(self):
         if not _reached.wait(DEADLINE_S):
-            return
+            return  # the ranks say why
         self.switch.process.send_signal(signal.SIGKILL)
         self.switch.process.wait()
         type(self).switch = plugin_switch.start(BUILD, self.switch.folder)

@@ -74,8 +74,8 @@ class RanksTest(unittest.TestCase):
         cls.switch = plugin_switch.start(BUILD, pathlib.Path(holder.name), cls.CONFIG)
         cls.addClassCleanup(lambda: cls.switch.stop())
 
-    def run_ranks(self, size, function, *arguments, timeout=TIMEOUT_S):
-        """Returns results by rank; None for a killed rank."""
+    def run_ranks(self, size, function, *arguments, timeout=TIMEOUT_S, meanwhile=None):
+        """Returns results by rank; None for a killed rank. `meanwhile`: is called while they run."""
         started = []
         for rank in range(size):
             ours, theirs = _fork.Pipe(duplex=False)
@@ -86,6 +86,8 @@ class RanksTest(unittest.TestCase):
             started.append((process, ours))
         results = []
         try:
+            if meanwhile:
+                meanwhile()
             for rank, (_, pipe) in enumerate(started):
                 self.assertTrue(pipe.poll(DEADLINE_S), f"rank {rank} did not end")
                 try:
