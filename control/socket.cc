@@ -230,6 +230,11 @@ void Connection::close() {
   fd_.reset();
 }
 
+bool Connection::peer_has_closed() const {
+  pollfd fds{fd_.get(), POLLRDHUP, 0};
+  return ::poll(&fds, 1, 0) > 0;
+}
+
 int Connection::unread() const {
   int bytes = 0;
   return ::ioctl(fd_.get(), SIOCOUTQ, &bytes) == 0 ? bytes : 0;

@@ -115,6 +115,8 @@ class Connection {
   }
   explicit operator bool() const { return static_cast<bool>(fd_); }
   void close();
+  /// The peer has closed its end, also if receive() has not come to that yet.
+  bool peer_has_closed() const;
   /// Bytes that the peer has not read yet, give or take; unix sockets only.
   int unread() const;
 

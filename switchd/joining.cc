@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "switchd/job_name.h"
 #include "wire/text.h"
 
@@ -25,6 +27,15 @@ Result<void> check(const request::Member& member) {
   return {};
 }
 
+/// Whether the job will not stay as it is: workers of it closed their connections before another
+/// one asked to join, and the switch has not come to that yet.
+bool has_lost_workers(const Job& job) {
+  const auto has_closed = [](const auto& member) {
+    return member.client && member.client->line().connection.peer_has_closed();
+  };
+  return std::ranges::any_of(job.members, has_closed);
+}
+
 }  // namespace
 
 void Joining::on_join(Client& client, const request::Join& join) {
@@ -44,6 +55,8 @@ void Joining::on_join(Client& client, const request::Join& join) {
         fmt::format("job '{}' {}; join under another name, or once it has ended", job.name,
                     waiting_.rejoin_text(job)));
   if (auto free = check_free(client, job, member); !free) {
+    if (has_lost_workers(job))
+      return connections_.refuse_for_now(client, free.error().text);
     connections_.refuse(client, free.error());
     // While the job gathers, nobody can tell which of the two is right; a running job goes on, and
     // so does one of which an administrator said how it is.

@@ -230,6 +230,24 @@ for _ in range(5000):
         self.assertEqual(self.ask(*attach(0, 0x0a000002))[1]["type"], "waiting")
         self.told("a worker at … is bound already", *attach(2, 0x0a000002))
 
+    def test_a_worker_that_starts_again_at_once(self):
+        """The switch hears the new process before it sees the end of the old one."""
+        self.start()
+        for name, again in (("place", {}), ("size", {"world_size": 3})):
+            with self.line() as old, self.line() as new:
+                old.sendall(json.dumps(self.join(job=name)).encode())
+                self.assertEqual(json.loads(old.recv(1 << 16))["type"], "joined")
+                new.sendall(b'{"type":"status"}')
+                new.recv(1 << 16)  # the switch has accepted it
+                self.switch.send_signal(signal.SIGSTOP)
+                new.sendall(json.dumps(self.join(job=name) | again).encode())
+                old.close()
+                self.switch.send_signal(signal.SIGCONT)
+                answer = json.loads(new.recv(1 << 16))
+            self.assertEqual((answer["type"], answer.get("retry")), ("refused", True), answer)
+            wait_until("the end of the first", lambda name=name: not self.job(name).get("joined"))
+            self.assertEqual(self.ask(self.join(job=name) | again)[0]["type"], "joined")
+
     def test_memory_of_places_that_were_left(self):
         self.start(tenants='[{name: "uid:0", memory: 2MiB}]')
         self.rank("left", 1)

@@ -143,14 +143,16 @@ class Cases(unittest.TestCase):
         self.assertEqual(done.returncode, exit_status, done)
         self.expect(recipe, done.stderr)
 
+    def line(self):
+        """Returns a control connection, which the caller closes."""
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        line.settimeout(DEADLINE_S)
+        line.connect(str(self.socket))
+        return line
+
     def ask(self, *messages, remote=None):
         """Returns the answers to messages of one control connection."""
-        if remote:
-            line = socket.create_connection(("127.0.0.1", remote), DEADLINE_S)
-        else:
-            line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            line.settimeout(DEADLINE_S)
-            line.connect(str(self.socket))
+        line = socket.create_connection(("127.0.0.1", remote), DEADLINE_S) if remote else self.line()
         self.addCleanup(line.close)
         answers = []
         for message in messages:
