@@ -72,6 +72,8 @@ class Aggregator {
 
   /// Whether the worker can keep parked sums.
   void set_parker(JobIndex index, Rank rank, bool can);
+  /// See JobSpec::links_lose.
+  void set_links_lose(JobIndex index) { jobs_[index].spec.links_lose = true; }
   /// Whether any job has straggler help.
   bool parking() const { return parking_ != 0; }
   /// For when nobody sends, because everybody waits for a straggler: parks one fragment that is

@@ -33,7 +33,7 @@ void Aggregator::on_question(Job& job, Seq seq, const RxPacket& packet, Nanos no
       if (type == Type::kQuery) {
         if (answer_question(job, seq, packet, now, verdict)) return;
         // Where no link loses, workers that wait for a processor ask, too; that says nothing.
-        if (job.given.remembers() && left_behind(job, number_of(seq)) &&
+        if (job.given.remembers() && job.spec.links_lose && left_behind(job, number_of(seq)) &&
             job.recent.seen(number_of(seq)) == job.full)
           job.late.help().asked += shape_.lanes;
       }

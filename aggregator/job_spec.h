@@ -53,6 +53,9 @@ struct JobSpec {
   /// Parked fragments of this lane that a leading worker keeps instead of the fallback.
   uint32_t park_room = 0;
   Bitmap parkers = ~Bitmap{0};  ///< workers that can do that
+  /// A worker or the fallback of the job has a link that may lose frames. So questions about
+  /// complete fragments say that help's own messages were lost.
+  bool links_lose = true;
   /// A fragment that more workers than this still miss goes to the fallback all the same. A leader
   /// would get each late contribution over its one link; the fallback's shards share that load.
   uint32_t park_missing = kMaxWorkers;

@@ -129,7 +129,9 @@ void JobRules::fill_help(Job& job, uint32_t lane, aggregator::JobSpec& spec) con
   spec.park_room = job.grant.park_room / job.geometry.lanes;
   spec.park_missing = std::max(1u, job.workers / 8);
   spec.park_home = config_.parks_at_home();
-  spec.parkers = 0;  // until they have attached
+  // Until they have attached.
+  spec.parkers = 0;
+  spec.links_lose = false;
 }
 
 control::answer::Rules JobRules::rules_of(const Job& job) const {

@@ -75,6 +75,8 @@ class Lane {
     }
   }
 
+  const aggregator::Aggregator& aggregator() const { return aggregator_; }
+
   /// One round over the ports. True if there was a packet. Allocates, locks and throws never; the
   /// only system calls are those that wake a sleeping worker or drive a port.
   bool poll_once() {

@@ -64,7 +64,10 @@ class LaneExecutor {
     lane_.aggregator.remove_job(command.job);
   }
   void carry_out(Posted<command::AttachShm>& command) { attach(command); }
-  void carry_out(Posted<command::AttachFrame>& command) { attach(command); }
+  void carry_out(Posted<command::AttachFrame>& command) {
+    attach(command);
+    lane_.aggregator.set_links_lose(command.job);
+  }
   template <class Attach>
   void attach(Posted<Attach>& worker) {
     if (auto attached = lane_.members.attach(worker); !attached)

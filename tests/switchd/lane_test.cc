@@ -66,19 +66,26 @@ class LaneTest : public ::testing::Test {
   /// A job with all its workers at one port.
   void add_job(aggregator::JobIndex index, uint32_t workers, uint32_t port) {
     command::AddJob job{.job = index};
-    job.spec.id = JobId{index + 1u};
-    job.spec.epoch = 1;
-    job.spec.workers = workers;
-    job.spec.window = kWindow;
-    job.spec.results = results_[index].data()->bytes;
-    job.spec.seen = seen_[index].data();
+    job.spec = job_spec(index, workers);
     run(job);
-    for (uint32_t rank = 0; rank < workers; ++rank) {
-      run(command::AttachFrame{.job = index,
-                               .rank = Rank{static_cast<uint8_t>(rank)},
-                               .frame_port = port,
-                               .job_id = JobId{index + 1u}});
-    }
+    for (uint32_t rank = 0; rank < workers; ++rank)
+      attach(index, Rank{static_cast<uint8_t>(rank)}, port);
+  }
+
+  aggregator::JobSpec job_spec(aggregator::JobIndex index, uint32_t workers) {
+    aggregator::JobSpec spec;
+    spec.id = JobId{index + 1u};
+    spec.epoch = 1;
+    spec.workers = workers;
+    spec.window = kWindow;
+    spec.results = results_[index].data()->bytes;
+    spec.seen = seen_[index].data();
+    return spec;
+  }
+
+  void attach(aggregator::JobIndex index, Rank rank, uint32_t port) {
+    run(command::AttachFrame{
+        .job = index, .rank = rank, .frame_port = port, .job_id = JobId{index + 1u}});
   }
 
   void run(std::initializer_list<LaneCommand> commands) {
@@ -125,6 +132,16 @@ TEST_F(LaneTest, BusyPortsTakeTurns) {
   EXPECT_EQ(loud_.taken, 100 * kBurst);
   EXPECT_EQ(plain_.taken, 100 * kBurst);
   EXPECT_EQ(plain_.sent, plain_.taken);
+}
+
+TEST_F(LaneTest, OnlyAPortForFramesHasLinksThatLose) {
+  command::AddJob job{.job = 0};
+  job.spec = job_spec(0, 2);
+  job.spec.links_lose = false;
+  run(job);
+  EXPECT_FALSE(lane_.aggregator().spec(0).links_lose);
+  attach(0, Rank{1}, 0);
+  EXPECT_TRUE(lane_.aggregator().spec(0).links_lose);
 }
 
 // The home of a job of 64 workers may have the switch tell all of them something by one message.
