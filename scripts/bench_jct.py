@@ -6,9 +6,10 @@
 ina-sim trains jobs that arrive at random (docs/evaluation.md describes the model). A point is a
 cluster and its load. At each point esa as shipped is compared with the other policies at their best
 settings: `static` over three partitions of the array and the two largest windows that fit, `fcfs`
-over one and four ways, with A2TP's window and its cap over windows of 32 and 512 fragments, without
-them over windows of 4 to 512. The first seed picks each policy's best settings; all seeds judge
-them. An array that is never full is the bound.
+over one and four ways, with A2TP's window and its cap and without them, over windows of 4 to 512
+fragments (from 1 on where jobs have at most two slots each), and over two and eight ways at the best
+window of four. The first seed picks each policy's best settings; all seeds judge them. An array that
+is never full is the bound.
 
 --json writes {"meta", "workload", "points", "speedups", "headlines", "ablations",
 "best_speedup_vs_fcfs_best", "median_speedup_vs_fcfs_best", "worst_vs_best_other",
@@ -38,7 +39,8 @@ QUICK_BASE = BASE | {"scale": 256, "most-iterations": 4, "arrival-ms": 0.25}
 SLOTS = (16, 32, 64, 128, 256, 1024, 4096)
 AMPLE_SLOTS = 65536
 WINDOWS = (4, 8, 16, 32, 64, 128, 256, 512)
-ADAPTIVE_WINDOWS = (32, 512)  # A2TP's window adapts itself
+ADAPTIVE_WINDOWS = (4, 8, 16, 32, 64, 512)  # the most that A2TP's window may grow to
+SMALL_WINDOWS = (1, 2)  # besides, where jobs have two slots each, or fewer
 SEEDS = range(1, 6)
 P99_SEEDS = range(1, 26)  # of eight jobs each
 
@@ -100,11 +102,12 @@ def static_settings(options):
     return found
 
 
-def fcfs_settings(quick):
+def fcfs_settings(options, quick):
     windows, adaptive = ((8, 32, 512), (512,)) if quick else (WINDOWS, ADAPTIVE_WINDOWS)
+    small = SMALL_WINDOWS if options["slots"] <= 2 * options["jobs"] and not quick else ()
     return [{"policy": "fcfs", "ways": ways, "window": window} | own
             for ways in (1, 4)
-            for own, some in ((PLAIN, windows), ({}, adaptive)) for window in some]
+            for own, some in ((PLAIN, windows), ({}, adaptive)) for window in (*small, *some)]
 
 
 def kind(setting):
@@ -171,17 +174,24 @@ class Comparison:
         self.esa = self.options | {"policy": "esa"}
         self.bound = self.esa | {"slots": AMPLE_SLOTS}
         self.others = [self.options | own
-                       for own in static_settings(self.options) + fcfs_settings(quick)]
+                       for own in static_settings(self.options) + fcfs_settings(self.options, quick)]
 
     def first(self, seed):
         return [options | {"seed": seed} for options in (self.esa, self.bound, *self.others)]
 
+    def add_ways(self, runs, seed):
+        """Adds fcfs over two and eight ways at the best windows of four ways. Returns the new runs."""
+        new = [options | {"ways": ways} for options in self.finalists(runs, seed)
+               if options.get("ways") == 4 for ways in (2, 8)]
+        self.others += new
+        return [options | {"seed": seed} for options in new]
+
     def finalists(self, runs, seed):
-        """Returns the best setting of each kind by one seed; for fcfs, of one way and of four
+        """Returns the best setting of each kind by one seed; for fcfs, of one way and of several
         ways."""
         kinds = {}
         for options in self.others:
-            kinds.setdefault((kind(options), options.get("ways")), []).append(options)
+            kinds.setdefault((kind(options), options.get("ways") == 1), []).append(options)
         return [min(of_kind, key=lambda options: runs.avg_jct_s(options, (seed,)))
                 for of_kind in kinds.values()]
 
@@ -233,8 +243,8 @@ def headline_settings(comparison, chosen):
         if name == "bound":
             continue
         yield "p99", name, options, P99_SEEDS
-        yield "scale 16", name, options | {"scale": 16, "arrival-ms": 4 * options["arrival-ms"]}, (1, 2)
-        yield "devices", name, options | {"devices": True}, (1, 2)
+        yield "scale 16", name, options | {"scale": 16, "arrival-ms": 4 * options["arrival-ms"]}, SEEDS
+        yield "devices", name, options | {"devices": True}, SEEDS
 
 
 def headline(rows):
@@ -294,6 +304,8 @@ def main():
     comparisons = [Comparison(experiment, varied, base, args.quick)
                    for experiment, varied in experiments(args.quick)]
     runs.run([options for c in comparisons for options in c.first(seeds[0])])
+    if not args.quick:
+        runs.run([options for c in comparisons for options in c.add_ways(runs, seeds[0])])
     runs.run([options | {"seed": seed} for c in comparisons for seed in seeds
               for options in (c.esa, c.bound, *c.finalists(runs, seeds[0]))])
     judged = [c.judged(runs, seeds) for c in comparisons]

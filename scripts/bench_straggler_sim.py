@@ -14,9 +14,9 @@ uplinks, a quarter of the rate for 1 ms each); one after the other, each in its 
 work (shares); always the same one (permanent); or all stop now and then (random). `link` is a link
 that is slow in both directions.
 
-Baselines park nothing: `off` has a window of 2 or 4 MiB, `run-ahead` one of 8 or 32 MiB, in an
-array of as many slots as the ways of help have. One seed picks the best window of each baseline for
-each pattern; other seeds judge the windows. A seed decides the beginning of the rotation, the
+Baselines park nothing: `off` has a window of 2 or 4 MiB, `run-ahead` one of 8, 16 or 32 MiB, with
+and without A2TP's window, in an array of as many slots as the ways of help have. One seed picks the
+best window of each baseline for each pattern; other seeds judge the windows. A seed decides the beginning of the rotation, the
 stops, and computing times. Reductions and gains are against the better of the two baselines.
 `switch home` is an ablation: run-ahead with the fallback's home in the switch, nothing parked. With
 help the window is 32 MiB, and fragments that wait for a straggler are parked: `leader`, `fallback`
@@ -42,7 +42,8 @@ BASE = {"policy": "esa", "slots": 256, "ways": 4, "workers": 8, "rate-gbps": 100
 PARKING = {"window": 4096, "in-switch": 256, "patience-us": 20}
 BASELINES = {
     "off": [{"window": 512}, {"window": 256}, {"window": 512, "no-aggregator-window": True}],
-    "run-ahead": [{"window": 4096}, {"window": 1024, "no-aggregator-window": True}],
+    "run-ahead": [{"window": window, "no-aggregator-window": plain}
+                  for window in (1024, 2048, 4096) for plain in (False, True)],
 }
 ABLATIONS = {
     # A2TP's window would limit it: that window shrinks with every sum made outside of the array.
@@ -80,9 +81,11 @@ def charge(small_ns, large_ns):
             "switch-byte-ns": round(byte_ns / SWITCH_CORES, 5)}
 
 
-# As `bench pipeline` measured for one lane (esa, fan-in 8, groups of 1): with AVX-512 on a Zen 5, in
-# the history of docs/figures/pipeline.json at commit 82216443, and with AVX2 on a Zen 3, 5ed2a75.
-CHARGES = {"AVX-512, Zen 5": charge(42.3, 176.9), "AVX2, Zen 3": charge(123.4, 360.7)}
+# As `bench pipeline` measured for one lane (esa, fan-in 8, groups of 1, one way): with AVX-512 on a
+# Zen 5, in the history of docs/figures/pipeline.json at commit 82216443, and with AVX2 on a Zen 3,
+# 5ed2a75; with AVX-512 on a Xeon with two processors, in the file of commit 4ae067b4.
+CHARGES = {"AVX-512, Zen 5": charge(42.3, 176.9), "AVX2, Zen 3": charge(123.4, 360.7),
+           "AVX-512, Xeon": charge(66.9, 361.8)}
 SECOND_JOB_SLOTS = (128, 256, 512)
 
 
@@ -238,6 +241,7 @@ def compare(case, points):
         "baseline": better,
         "off_s": points["off"]["iteration_s"], "baseline_s": points[better]["iteration_s"],
         "best_window": {name: points[name]["window"] for name in BASELINES},
+        "best_has_aggregator_window": {name: points[name]["aggregator_window"] for name in BASELINES},
         "iteration_s": {name: p["iteration_s"] for name, p in points.items()},
         "iteration_s_half_interval": {name: p["iteration_s_half_interval"]
                                       for name, p in points.items()},

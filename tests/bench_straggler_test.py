@@ -36,7 +36,7 @@ class LiveTest(unittest.TestCase):
 class SimulationTest(unittest.TestCase):
     def test_gains_are_against_the_better_baseline(self):
         points = {name: {"iteration_s": sum(times) / len(times), "iteration_s_half_interval": 0,
-                         "iteration_s_by_seed": times, "window": 512}
+                         "iteration_s_by_seed": times, "window": 512, "aggregator_window": True}
                   for name, times in {"off": [40, 60], "run-ahead": [30, 50], "leader": [15, 25],
                                       "fallback": [30, 50], "spill": [27, 45]}.items()}
         row = bench_straggler_sim.compare(bench_straggler_sim.HEADLINE, points)
