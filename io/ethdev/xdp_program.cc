@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <bpf/bpf.h>
+#include <fcntl.h>
 #include <linux/bpf.h>
 #include <net/if.h>
 #include <sys/mman.h>
@@ -12,9 +13,12 @@
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <span>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "io/ethdev/eal.h"
@@ -39,7 +43,30 @@ Fd object_file() {
   return file;
 }
 
-/// The map `name` of a program; none if it has no such map.
+/// The program or map (`kind`: as in /proc/self/fd) that `matches`: a descriptor of it that the
+/// driver has left open. By its id the kernel would give it to CAP_SYS_ADMIN only. None: errno says
+/// why.
+template <class Info>
+Fd object_of_driver(std::string_view kind, auto&& matches) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
+    if (std::filesystem::read_symlink(entry, error) != kind) continue;
+    const int fd = std::atoi(entry.path().filename().c_str());
+    Info info{};
+    __u32 bytes = sizeof info;
+    if (::bpf_obj_get_info_by_fd(fd, &info, &bytes) == 0 && matches(info))
+      return Fd(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  }
+  errno = ENOENT;
+  return Fd();
+}
+
+Fd program_of_driver(__u32 id) {
+  return object_of_driver<bpf_prog_info>("anon_inode:bpf-prog",
+                                         [id](const auto& info) { return info.id == id; });
+}
+
+/// The map `name` of a program.
 Fd map_of(int program, std::string_view name) {
   std::array<__u32, 8> ids{};
   bpf_prog_info info{};
@@ -47,18 +74,14 @@ Fd map_of(int program, std::string_view name) {
   info.map_ids = reinterpret_cast<uintptr_t>(ids.data());
   __u32 bytes = sizeof info;
   if (::bpf_obj_get_info_by_fd(program, &info, &bytes) != 0) return Fd();
-  for (__u32 i = 0; i < std::min<__u32>(info.nr_map_ids, ids.size()); ++i) {
-    Fd map(::bpf_map_get_fd_by_id(ids[i]));
-    bpf_map_info map_info{};
-    bytes = sizeof map_info;
-    if (map && ::bpf_obj_get_info_by_fd(map.get(), &map_info, &bytes) == 0 && name == map_info.name)
-      return map;
-  }
-  return Fd();
+  const std::span maps(ids.data(), std::min<size_t>(info.nr_map_ids, ids.size()));
+  return object_of_driver<bpf_map_info>("anon_inode:bpf-map", [&](const auto& map) {
+    return name == map.name && std::ranges::find(maps, map.id) != maps.end();
+  });
 }
 
 /// A process killed before take_over() left the program behind. A program in use is attached by a
-/// link, which makes the removal fail.
+/// link, which makes the removal fail. False also without CAP_SYS_ADMIN, which finding out takes.
 bool removes_left_over(int if_index, __u32 attached) {
   const Fd program(::bpf_prog_get_fd_by_id(attached));
   bpf_prog_info info{};
@@ -100,7 +123,7 @@ Result<void> XdpProgram::take_over() {
   __u32 id = 0;
   if (::bpf_xdp_query_id(if_index_, 0, &id) != 0 || id == 0)
     return failed(interface_, "its XDP program is not there");
-  const Fd program(::bpf_prog_get_fd_by_id(id));
+  const Fd program = program_of_driver(id);
   if (!program) return failed(interface_, "its XDP program cannot be taken over");
   // The driver attaches it for ever. Only a detached program can be attached by a link.
   if (::bpf_xdp_detach(if_index_, 0, nullptr) != 0)

@@ -2,13 +2,18 @@
 #include "io/ethdev/xdp_program.h"
 
 #include <bpf/bpf.h>
+#include <bpf/libbpf.h>
 #include <gtest/gtest.h>
 #include <linux/bpf.h>
+#include <linux/capability.h>
 #include <net/if.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <initializer_list>
+#include <memory>
 #include <string>
 
 #include "common/receive_queues.h"
@@ -19,6 +24,24 @@ namespace {
 int run(const std::string& command) {
   return std::system((command + " >/dev/null").c_str());
 }
+
+/// The thread has these capabilities alone, while this lives.
+class Confined {
+ public:
+  explicit Confined(std::initializer_list<int> capabilities) {
+    EXPECT_EQ(::syscall(SYS_capget, &header_, before_), 0);
+    __user_cap_data_struct few[2] = {before_[0], before_[1]};
+    few[0].effective = few[1].effective = 0;
+    for (const int capability : capabilities)
+      few[CAP_TO_INDEX(capability)].effective |= CAP_TO_MASK(capability);
+    EXPECT_EQ(::syscall(SYS_capset, &header_, few), 0);
+  }
+  ~Confined() { EXPECT_EQ(::syscall(SYS_capset, &header_, before_), 0); }
+
+ private:
+  __user_cap_header_struct header_{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  __user_cap_data_struct before_[2];
+};
 
 class Xdp : public ::testing::Test {
  protected:
@@ -31,6 +54,16 @@ class Xdp : public ::testing::Test {
     if (::geteuid() == 0) run("ip link delete near");
   }
   static int if_index() { return static_cast<int>(::if_nametoindex("near")); }
+  /// As DPDK's driver attaches it, which keeps the program's descriptors. Nobody removes it.
+  static std::shared_ptr<bpf_object> attach(const XdpProgram& program) {
+    const std::shared_ptr<bpf_object> object(
+        ::bpf_object__open_file(program.path().c_str(), nullptr),
+        [](bpf_object* loaded) { ::bpf_object__close(loaded); });
+    EXPECT_EQ(::bpf_object__load(object.get()), 0);
+    const bpf_program* const code = ::bpf_object__next_program(object.get(), nullptr);
+    EXPECT_EQ(::bpf_xdp_attach(if_index(), ::bpf_program__fd(code), 0, nullptr), 0);
+    return object;
+  }
   static __u32 attached() {
     __u32 id = 0;
     EXPECT_EQ(::bpf_xdp_query_id(if_index(), 0, &id), 0);
@@ -41,10 +74,7 @@ class Xdp : public ::testing::Test {
 TEST_F(Xdp, WhatAKilledProcessLeftIsRemoved) {
   const auto first = XdpProgram::make("near");
   ASSERT_TRUE(first) << first.error().text;
-  // As DPDK's driver attaches it, and nobody has taken it over.
-  std::string file = (*first)->path();
-  file.replace(file.find("self"), 4, std::to_string(::getpid()));
-  ASSERT_EQ(run("ip link set dev near xdp obj " + file + " sec xdp"), 0);
+  attach(**first);
   ASSERT_NE(attached(), 0u);
   const auto second = XdpProgram::make("near");
   EXPECT_TRUE(second) << second.error().text;
@@ -55,10 +85,10 @@ TEST_F(Xdp, WhatSomebodyUsesStays) {
   {
     const auto first = XdpProgram::make("near");
     ASSERT_TRUE(first) << first.error().text;
-    std::string file = (*first)->path();
-    file.replace(file.find("self"), 4, std::to_string(::getpid()));
-    ASSERT_EQ(run("ip link set dev near xdp obj " + file + " sec xdp"), 0);
-    ASSERT_TRUE((*first)->take_over());
+    const auto driver = attach(**first);
+    const auto taken = (*first)->take_over();
+    ASSERT_TRUE(taken) << taken.error().text;
+    ASSERT_TRUE((*first)->take_all());
     const __u32 program = attached();
     ASSERT_NE(program, 0u);
     const auto second = XdpProgram::make("near");
@@ -67,6 +97,17 @@ TEST_F(Xdp, WhatSomebodyUsesStays) {
     EXPECT_EQ(attached(), program);
   }
   EXPECT_EQ(attached(), 0u) << "it goes with its owner";
+}
+
+TEST_F(Xdp, TakesNoMoreThanTheCapabilitiesOfTheUnit) {
+  const Confined confined({CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF});
+  const auto program = XdpProgram::make("near");
+  ASSERT_TRUE(program) << program.error().text;
+  const auto driver = attach(**program);
+  const auto taken = (*program)->take_over();
+  ASSERT_TRUE(taken) << taken.error().text;
+  EXPECT_TRUE((*program)->take_datagrams(0x0a000001, 7584));
+  EXPECT_NE(attached(), 0u);
 }
 
 TEST_F(Xdp, ProgramsOfOthersStay) {
