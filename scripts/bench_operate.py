@@ -8,8 +8,8 @@ A job of two workers on this host (shm) sums 64 Ki numbers all the time and chec
 - Start: from the start of ina-switchd, with its workers started at the same time, to the end of the
   first sum; the median of several.
 - Restarts: SIGTERM to ina-switchd and the start of a new one at once, 100 times, while the job goes
-  on. The pause is the longest sum from the signal on. A failed operation ends the job, and is
-  counted.
+  on. The pause is the longest sum from the signal on. A failed operation ends its worker:
+  `failed_operations` is the number of failed workers.
 - Reloads: `inactl reload` with another policy, likewise; the switch starts again in its process.
 - Scrapes: ten requests a second to the metrics' port, in slices of time with and without, in turn.
   The slow-down is the drop in the number of sums, as the median over rounds of slices. Here the
@@ -17,8 +17,8 @@ A job of two workers on this host (shm) sums 64 Ki numbers all the time and chec
   own threads and this program are reported, too.
 - Page: the same with the switch's page open, too: the page's requests, at the page's own rate.
 - Faults that `inactl why` names: bench_why.py, some of them with --quick.
-- Soak: soak.py, for --soak-minutes (10; 1 with --quick; 0: no soak). The growth is that of
-  anonymous memory, fitted as in soak.py.
+- Soak: soak.py, for --soak-minutes (10; 1 with --quick; 0: no soak). `rss_growth_bytes` is the
+  growth of anonymous memory, fitted as in soak.py, not of all resident memory.
 - Installation: the last measurement of `./dev deb --test`, if there is one, else null. It is the
   time from the start of `apt-get install` to the end of the first sum of two ranks of the installed
   packages.

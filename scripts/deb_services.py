@@ -1,5 +1,5 @@
 """Installs the packages in a small Debian that has booted a real systemd, has jobs run over the
-services of ina-switchd while these are reloaded, stopped, killed, restarted and upgraded, over a port
+services of ina-switchd while these are reloaded, stopped, killed, restarted and upgraded, over ports
 by AF_PACKET, too, and purges the packages. test_debs.py calls check()."""
 
 import contextlib
@@ -14,7 +14,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests/support"))
 
 from debian_root import check_nothing_left, contents  # noqa: E402
-from own_systemd import MOST_EXPOSED, booted, obstacle, wait_for  # noqa: E402
+from own_systemd import AF_PACKET, booted, documented_exposures, linked_server, obstacle, wait_for  # noqa: E402
 
 __all__ = ["check", "obstacle"]
 
@@ -24,8 +24,7 @@ CONFIG = "/etc/ina/switchd.yaml"
 SOCKET = "/run/ina/switch.sock"
 # CAP_NET_ADMIN, CAP_NET_RAW, CAP_IPC_LOCK and CAP_BPF, which a drop-in may give.
 BOUNDING = 1 << 12 | 1 << 13 | 1 << 14 | 1 << 39
-# Those of a port by AF_PACKET, as docs/operations.md has them.
-PACKET_CAPABILITIES = {"CAP_NET_ADMIN": 1 << 12, "CAP_NET_RAW": 1 << 13}
+PACKET_CAPABILITIES = 1 << 12 | 1 << 13  # those of AF_PACKET
 DROP_IN = "/etc/systemd/system/ina-switchd.service.d"
 SWITCH_IP, FAR_IP = "10.77.0.254", "10.77.0.1"
 FAR_MTU = 9000
@@ -193,7 +192,7 @@ def check_outsider(system):
 
 
 def check_exposure(system):
-    for unit, most in MOST_EXPOSED.items():
+    for unit, most in documented_exposures().items():
         found = system.run("systemd-analyze", "security", "--no-pager", unit).stdout
         exposure = float(re.search(r"Overall exposure level for \S+: ([\d.]+)", found).group(1))
         print(f"systemd-analyze security {unit}: {exposure}", flush=True)
@@ -324,13 +323,13 @@ def check_packet_port(system, config):
     beside shm."""
     drop_in = system.path(DROP_IN)
     drop_in.mkdir()
-    (drop_in / "override.conf").write_text(f"[Service]\nAmbientCapabilities={' '.join(PACKET_CAPABILITIES)}\n")
+    (drop_in / "override.conf").write_text(f"[Service]\nAmbientCapabilities={AF_PACKET.capabilities}\n")
     with far_host(system) as host:
         set_config(system, config + PACKET_CONFIG)
         system.run("systemctl", "daemon-reload")
         system.run("systemctl", "restart", "ina-switchd")
         assert system.show("ActiveState") == "active"
-        check_process(system, sum(PACKET_CAPABILITIES.values()))
+        check_process(system, PACKET_CAPABILITIES)
         far = f"udp:{SWITCH_IP}?control={SOCKET}&port=port0"
         with Job(system, "near") as near, Job(system, "far", (far, far), host) as job:
             near.check_goes_on()
@@ -338,6 +337,7 @@ def check_packet_port(system, config):
             check_telemetry(system)
             near.stop()
             job.stop()
+        check_linked_server(system, config)
         (drop_in / "override.conf").unlink()
         drop_in.rmdir()
         set_config(system, config)
@@ -347,9 +347,27 @@ def check_packet_port(system, config):
     assert not system.path(TELEMETRY).parent.exists(), "a switch leaves no folder of DPDK's"
 
 
+def check_linked_server(system, config):
+    """ina-psd serves over UDP, at such a port, with the rights that its unit leaves. Its arguments
+    stay, so that a purge must remove them."""
+    with linked_server(system, SOCKET, AF_PACKET) as server:
+        set_config(system, config + server.config)
+        system.path("/etc/default/ina-psd").write_text(server.arguments)
+        system.run("systemctl", "reset-failed", "ina-switchd")  # or it were too many starts a minute
+        system.run("systemctl", "restart", "ina-switchd")
+        system.run("systemctl", "start", "ina-psd")
+        with Job(system, "linked") as job:
+            # Without the server no job begins.
+            job.check_goes_on()
+            job.stop()
+        assert system.show("NRestarts", "ina-psd") == "0", "the server started again"
+        # Both, before their link goes.
+        system.run("systemctl", "stop", "ina-psd", "ina-switchd")
+        assert system.show("Result", "ina-psd") == "success"
+
+
 def check_memif(system):
-    arguments = system.path("/etc/default/ina-memif")
-    arguments.write_text('INA_MEMIF_ARGS="--workers 2 --mode 0660"\n')
+    system.path("/etc/default/ina-memif").write_text('INA_MEMIF_ARGS="--workers 2 --mode 0660"\n')
     system.run("systemctl", "start", "ina-memif")
     wait_for("ina-memif", lambda: said(system, "ina-memif", "serving"))
     urls = [f"memif:/run/ina-memif/memif.sock?id={rank}&ip=10.0.0.{rank + 2}&mtu=9000&control=/run/ina-memif/control.sock"
@@ -364,7 +382,6 @@ def check_memif(system):
     assert not errors, errors
     system.run("systemctl", "stop", "ina-memif")
     assert system.show("Result", "ina-memif") == "success"
-    arguments.unlink()
 
 
 def check_stop(system):

@@ -3,10 +3,10 @@
 
     tables.py [--check]
 
-The documents are docs/{evaluation,mpi,performance,pytorch,redistribution,reliability,security,
+The documents are docs/{evaluation,mpi,operations,performance,pytorch,redistribution,reliability,security,
 sixteen-cores,themis}.md. A table is the text between a line `<!-- table: NAME -->` and the next empty line. The
-files are docs/figures/{allreduce,collectives,contention,faults,jct,loss,mpi,mpi-suites,peers,peers_collectives,pipeline,redistribute,
-siege,soak,straggler-links,straggler-sim,straggler,themis,themis-live,themis_sim,torch,wire}.json, and docs/figures/cores16.
+files are docs/figures/{allreduce,collectives,contention,faults,jct,loss,mpi,mpi-suites,operate,peers,peers_collectives,pipeline,
+redistribute,siege,soak,straggler-links,straggler-sim,straggler,themis,themis-live,themis_sim,torch,why,wire}.json, and docs/figures/cores16.
 --check writes nothing and fails where a table differs from its file.
 """
 
@@ -14,6 +14,7 @@ import argparse
 import json
 import pathlib
 import re
+import statistics
 import sys
 
 from benchlib import suites
@@ -86,7 +87,10 @@ def jct_others(jct):
 
 
 def jct_headlines(jct):
-    """Returns the points with the most contention, in more detail."""
+    """Returns the points with the most contention, in more detail. Of few jobs the 99th percentile
+    would be the last one's time."""
+    def p99(own):
+        return ms(own["p99_jct_s"]) if own["jobs"] >= 100 else ""
     rows = []
     for point in jct["headlines"]:
         name = f"{point['slots']} slots, {HOMES[point.get('home', 'workers')]}, " \
@@ -96,9 +100,25 @@ def jct_headlines(jct):
                        key=lambda own: own["avg_jct_s"])
             rows.append([name, how, ms(fcfs["avg_jct_s"]), ms(by["esa"]["avg_jct_s"]),
                          f"{fcfs['avg_jct_s'] / by['esa']['avg_jct_s']:.2f}",
-                         ms(fcfs["p99_jct_s"]), ms(by["esa"]["p99_jct_s"]), by["esa"]["jobs"]])
+                         p99(fcfs), p99(by["esa"]), by["esa"]["jobs"]])
     return table(["", "Runs", "fcfs at its best", "esa", "fcfs / esa", "p99 fcfs", "p99 esa",
                   "Jobs"], rows)
+
+
+def jct_summary(jct):
+    """Returns the ratios of the points of each home and number of slots."""
+    sizes = {"16": lambda n: n <= 16, "32 and 64": lambda n: 16 < n <= 64, "128 and more": lambda n: n > 64}
+    found = [(HOMES[home], size, [row for row in select(jct["speedups"], home=home) if fits(row["slots"])])
+             for home in HOMES for size, fits in sizes.items()]
+    rows = []
+    for home, size, own in [*found, ("all", "", jct["speedups"])]:
+        if own:
+            gains = [row["esa_vs_fcfs_best"] for row in own]
+            rows.append([home, size, len(own), f"{min(gains):.2f}", f"{statistics.median(gains):.2f}", f"{max(gains):.2f}",
+                         f"{max(row['vs_best_other'] for row in own):.4f}",
+                         f"{min(row['esa_vs_bound'] for row in own):.3f}"])
+    return table(["Fallback", "Slots", "Points", "fcfs at its best / esa: least", "median", "most",
+                  "esa / best other: most", "never full / esa: least"], rows)
 
 
 def jct_ablations(jct):
@@ -227,6 +247,18 @@ def contention(content):
                      f"{min(p['cpu_idle'] for p in own.values()):.0%} to {max(p['cpu_idle'] for p in own.values()):.0%}"])
     return table(["Home", "Slots (x BDP)", *names, "fcfs at its best / esa", "static / esa", "esa: by the fallback",
                   "Processors idle"], rows)
+
+
+def simulator_speed(contents):
+    """Returns what each sweep was, from its description."""
+    rows = []
+    for name, content in contents.items():
+        meta, speed = content["meta"], content["meta"]["simulator"]
+        rows.append([f"`./dev bench {name}`", meta["commit"], f"{speed['runs']:,}", f"{speed['events'] / 1e6:,.0f}",
+                     f"{speed['process_s'] / 60:.0f}", f"{meta['wall_s'] / 60:.0f}",
+                     f"{speed['events_per_s'] / 1e6:.2f}", f"{speed['gbit_per_wall_s']:.0f}"])
+    return table(["Sweep", "Commit", "Runs", "Events, millions", "Minutes of a core", "Minutes of wall time, two cores",
+                  "Million events a second and core", "Simulated Gbit a second and core"], rows)
 
 
 # Over a network
@@ -449,6 +481,7 @@ def evaluation():
     jct = load("jct")
     help_ = load("straggler-sim")
     return {
+        "jct, summary": jct_summary(jct),
         "jct, workers": jct_by_slots(jct, experiment="slots", home="workers"),
         "jct, dedicated": jct_by_slots(jct, experiment="slots", home="dedicated"),
         "jct, 25 Gb/s": jct_by_slots(jct, experiment="slots, 25"),
@@ -462,6 +495,7 @@ def evaluation():
         "help, slots": help_slots(help_["patterns"]),
         "help, takes": help_takes(help_["points"]),
         "help, second job": help_second_job(help_["second_job"]),
+        "simulator": simulator_speed({"jct": jct, "straggler-sim": help_}),
     }
 
 
@@ -515,6 +549,73 @@ def reliability():
 
 def security():
     return {"siege": siege(load("siege")["attacks"])}
+
+
+# Operation
+
+RESTART_GOAL_MS, WATCHING_GOAL = 200, 0.01
+
+
+def measured_at(meta):
+    machine = meta["machine"]
+    return f"commit {meta['commit'][:7]}, {machine['cpus']} CPUs ({machine['cpu']})"
+
+
+def operate(found):
+    def goal(text, is_met):
+        return f"{text}: met" if is_met else f"**{text}: missed**"
+
+    def pauses(what):
+        return " / ".join(f"{found[f'{what}_pause_{which}_ms']:.0f}" for which in ("p50", "p99", "max")) + " ms"
+
+    def answers(what):
+        return f"{found[f'{what}_p50_ms']:.1f} / {found[f'{what}_p99_ms']:.1f} ms"
+
+    def slowdown(key, interval):
+        low, high = found[interval]
+        return f"{found[key]:.1%} (95 % interval {low:.1%} to {high:.1%})"
+
+    def cpu(switch, asks):
+        return f"{found[switch]:.1f} / {found[asks]:.1f} ms a second"
+
+    install_s, growth = found["install_to_first_allreduce_s"], found["rss_growth_bytes"]
+    rows = [
+        [f"restart, {found['restarts']} in a row: pause at the median / 99th percentile / at most", pauses("restart"),
+         goal(f"99th percentile at most {RESTART_GOAL_MS} ms", found["restart_pause_p99_ms"] <= RESTART_GOAL_MS)],
+        [f"reload, {found['reloads']} in a row: likewise", pauses("reload"), ""],
+        ["workers that failed", found["failed_operations"], goal("none", not found["failed_operations"])],
+        ["start of the switch to the first sum", f"{found['startup_to_first_allreduce_s']:.2f} s", ""],
+        ["`apt-get install`, dependencies there, to the first all-reduce",
+         "not measured" if install_s is None else f"{install_s:.1f} s", ""],
+        ["answer to a scrape, ten a second: median / 99th percentile", answers("scrape"), ""],
+        ["look of the page, two answers: likewise", answers("page_look"), ""],
+        ["drop in the number of sums by the scrapes", slowdown("slowdown_with_scrapes", "slowdown_interval"),
+         goal(f"at most {WATCHING_GOAL:.0%}", found["slowdown_with_scrapes"] <= WATCHING_GOAL)],
+        ["likewise, with an open page, too",
+         slowdown("slowdown_with_page_and_scrape", "slowdown_with_page_and_scrape_interval"),
+         goal(f"at most {WATCHING_GOAL:.0%}", found["slowdown_with_page_and_scrape"] <= WATCHING_GOAL)],
+        ["processor time of the switch / of the program that asks, for scrapes",
+         cpu("scrapes_cpu_ms_per_s", "scraper_cpu_ms_per_s"), ""],
+        ["likewise, with an open page, too", cpu("page_and_scrapes_cpu_ms_per_s", "page_and_scraper_cpu_ms_per_s"), ""],
+        [f"growth in {found['soak_minutes']:g} minutes of `./dev soak`",
+         "not measured" if growth is None else f"{growth / 1e3:.0f} kB", ""],
+        ["measured", measured_at(found["meta"]), ""]]
+    return table(["", "Measured", "Goal"], rows)
+
+
+def why(found):
+    return table(["", "Found"], [
+        ["faults injected", found["why_injected"]],
+        ["named by `inactl why`", f"{found['why_named_by_inactl']} of {found['why_asked']}"],
+        ["named by the error of a rank whose job ended", f"{found['named_by_error']} of {found['error_expected']}"],
+        ["innocent ranks blamed", found["why_innocent_blamed"]],
+        ["waits that the errors of the waiting ranks name, too", f"{found['in_errors']} of {found['in_errors_of']}"],
+        ["longest `inactl why`", f"{found['why_s_max']:.2f} s"],
+        ["measured", measured_at(found["meta"])]])
+
+
+def operations():
+    return {"operate": operate(load("operate")), "why": why(load("why"))}
 
 
 # The packet path alone
@@ -685,7 +786,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
-    for document, tables in (("evaluation", evaluation()), ("performance", performance()),
+    for document, tables in (("evaluation", evaluation()), ("operations", operations()), ("performance", performance()),
                              ("redistribution", redistribution()), ("reliability", reliability()),
                              ("security", security()), ("sixteen-cores", sixteen_cores()),
                              ("themis", themis()), *plugins().items()):

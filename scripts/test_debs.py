@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Installs the packages of a folder in a small Debian system of its own, has two ranks sum an array
 over the installed switch, and purges all packages: no files or users may remain. First in a chroot,
-in which nothing starts services, then with a systemd that has booted (deb_services.py).
+in which nothing starts services, where autopkgtest runs the packages' own tests, too; these compile
+programs against libina-dev. Then with a systemd that has booted (deb_services.py).
 
     test_debs.py FOLDER
 

@@ -29,6 +29,13 @@ class LiveTest(unittest.TestCase):
         points = [p | {"iteration_s": 20.0} if (p["way"], p["pattern"]) == ("wide", "slow") else p for p in points]
         self.assertAlmostEqual(bench_straggler.summary(points)["best_iteration_reduction"], 2 / 3)
 
+    def test_links_alone_give_the_same_figures(self):
+        rows = [{"pattern": "none", "reduction": {"leader": -0.01, "spill": 0.002}},
+                {"pattern": "rotating", "reduction": {"leader": 0.03, "spill": 0.5}},
+                {"pattern": "permanent", "reduction": {"leader": -0.1, "spill": 0.0}}]
+        self.assertEqual(bench_straggler.links_summary(rows), {
+            "best_iteration_reduction": 0.5, "best_throughput_gain": 2, "no_straggler_overhead": 0.01})
+
     def test_the_quick_run_has_both_baselines(self):
         self.assertLessEqual(set(bench_straggler.BASELINES), set(bench_straggler.QUICK_WAYS))
 

@@ -2,7 +2,7 @@
 
 # Words of the second kind of line of a help text: options, or names below "Subcommands:".
 _ina_options() {
-  "$@" --help 2>/dev/null | sed -nE 's/^  (-[^ ]+( [A-Z]+, --[^ ]+)?|-[a-z], --[^ ]+).*/\1/p' |
+  "$@" --help 2>/dev/null | sed -nE 's/^  (-[a-z], --[^ ]+|-[^ ]+( [A-Z]+, --[^ ]+)?).*/\1/p' |
     tr -s ', ' '\n' | sed -nE 's/^(--?[a-z][a-z0-9-]*).*/\1/p'
 }
 

@@ -125,9 +125,10 @@ void add_lanes(FamilyList& families, const Json& status) {
 
 void add_ports(FamilyList& families, const Json& status) {
   static constexpr PerItem kCounters[] = {
-      {MetricType::Counter, "ina_port_receive_bytes_total", "Payload received for aggregation.",
-       "rx_bytes"},
-      {MetricType::Counter, "ina_port_receive_packets_total", "Messages received for aggregation.",
+      {MetricType::Counter, "ina_port_receive_bytes_total",
+       "Payload of the messages received for aggregation.", "rx_bytes"},
+      {MetricType::Counter, "ina_port_receive_packets_total",
+       "Messages received; of an Ethernet port all frames, those for others included.",
        "rx_packets"},
       {MetricType::Counter, "ina_port_transmit_bytes_total", "Payload sent to workers.",
        "tx_bytes"},

@@ -274,48 +274,6 @@ std::vector<std::string> commands_of_help(const std::string& before = "") {
   return found;
 }
 
-TEST_F(InactlAdminTest, EveryCommandsObjectSaysItsSchemaWhichTheManualHas) {
-  start();
-  ran("create a --workers 2");
-  // The arguments that each needs, and its exit status; 4: it stops after the time.
-  const std::map<std::string, std::pair<std::string, int>> needed = {
-      {"status", {"", 0}},
-      {"top", {"--once", 0}},
-      {"why", {"", 0}},
-      {"job show", {"a", 0}},
-      {"port show", {"shm0", 0}},
-      {"create", {"b --workers 1", 0}},
-      {"kick", {"a 0", 1}},
-      {"abort", {"b", 0}},
-      {"drain", {"", 0}},
-      {"undrain", {"", 0}},
-      {"tenants", {"", 0}},
-      {"aggregator", {"--heat", 0}},
-      {"trace", {"a --timeout 1s", 4}},
-      {"policy show", {"", 0}},
-      {"policy set", {"static", 0}},
-      {"reload", {"", 0}}};
-  const std::vector<std::string> commands = commands_of_help();
-  EXPECT_EQ(commands.size(), needed.size());
-  std::stringstream manual;
-  manual << std::ifstream(ADMINISTRATION_MD).rdbuf();
-  for (const std::string& command : commands) {
-    ASSERT_TRUE(needed.contains(command)) << command;
-    EXPECT_THAT(manual.str(), HasSubstr("| `" + command + "` |"));
-  }
-  // In an order in which all can be done.
-  for (const char* command :
-       {"status", "top", "why", "job show", "port show", "create", "kick", "abort", "drain",
-        "undrain", "tenants", "aggregator", "trace", "policy show", "policy set", "reload"}) {
-    const auto& [arguments, status] = needed.at(command);
-    const Outcome outcome = inactl(std::string(command) + " " + arguments + " --json");
-    EXPECT_EQ(outcome.status, status) << command << ": " << outcome.output;
-    const Json object = Json::parse(outcome.output, nullptr, false);
-    ASSERT_TRUE(object.is_object()) << command << ": " << outcome.output;
-    EXPECT_EQ(object.value("schema", 0), 1) << command;
-  }
-}
-
 /// Two ranks that sum all the time.
 class RunningJobTest : public InactlAdminTest {
  protected:
@@ -345,6 +303,112 @@ class RunningJobTest : public InactlAdminTest {
 
   std::vector<std::unique_ptr<Process>> workers_;
 };
+
+/// Text of the manual behind a heading, to the next heading of the same level or a higher one.
+std::string section(const std::string& manual, const std::string& heading) {
+  const size_t begin = manual.find("\n" + heading + "\n");
+  if (begin == std::string::npos) return "";
+  const size_t level = heading.find(' ');
+  for (size_t at = manual.find("\n#", begin + 1); at != std::string::npos;
+       at = manual.find("\n#", at + 1))
+    if (manual.find(' ', at) - at - 1 <= level) return manual.substr(begin, at - begin);
+  return manual.substr(begin);
+}
+
+/// Words in backquotes.
+std::set<std::string> quoted(const std::string& text) {
+  std::set<std::string> found;
+  for (size_t at = text.find('`'); at != std::string::npos; at = text.find('`', at + 1)) {
+    const size_t end = text.find('`', at + 1);
+    if (end == std::string::npos) break;
+    found.insert(text.substr(at + 1, end - at - 1));
+    at = end;
+  }
+  return found;
+}
+
+/// Adds the keys of an object, and of those in it. Some have names from elsewhere.
+void add_keys(const Json& value, std::set<std::string>& keys) {
+  if (value.is_array())
+    for (const Json& item : value) add_keys(item, keys);
+  if (!value.is_object()) return;
+  for (const auto& [key, item] : value.items()) {
+    keys.insert(key);
+    if (key != "drops" && key != "overrides" && key != "states") add_keys(item, keys);
+  }
+}
+
+struct Documented {
+  std::string command;
+  std::string arguments;
+  int status = 0;
+  std::set<std::string> nested = {};  ///< keys that it must print: its lists are not empty
+  std::string heading = {};           ///< of the section that has its keys, besides its row
+};
+
+TEST_F(RunningJobTest, EveryMemberOfEveryCommandsObjectIsInTheManual) {
+  run_job("");
+  ran("create a --workers 2");
+  std::stringstream file;
+  file << std::ifstream(ADMINISTRATION_MD).rdbuf();
+  const std::string manual = file.str();
+  const std::string json = section(manual, "## JSON");
+  const std::string of_status = "### Members of status", of_reload = "## Another configuration";
+  // In an order in which all can be done.
+  const std::vector<Documented> all = {
+      {"status", "", 0, {"world_size", "busy_ratio", "rx_bytes", "quota"}, of_status},
+      {"top", "--once", 0, {"busy_ratio", "drops_per_s", "offload_ratio"}, "### Members of top"},
+      {"why", "", 0, {"cause", "peers"}, "## Why a job waits"},
+      {"job show", "train", 0, {"world_size"}, of_status},
+      {"port show", "shm0", 0, {"rx_bytes"}, of_status},
+      {"create", "b --workers 1"},
+      {"kick", "a 0", 1},
+      {"abort", "b"},
+      {"drain", "", 0, {"owner"}},
+      {"undrain", ""},
+      {"tenants", "", 0, {"quota"}, of_status},
+      {"aggregator", "--heat", 0, {"oldest_us", "age_us"}},
+      {"trace", "train --packets 200", 0, {"verdict", "to"}},
+      {"policy show", "", 0, {"in_file", "summary"}},
+      {"policy set", "fcfs --check", 0, {"in_place"}, of_reload},
+      {"reload", "", 0, {}, of_reload},
+      // Its file has other slots by then.
+      {"reload", "--check", 0, {"in_place", "reason"}, of_reload},
+      {"kick", "train 0"}};
+  for (const Documented& one : all) {
+    if (one.arguments == "--check") {
+      std::stringstream text;
+      text << std::ifstream(dir_ / "switchd.yaml").rdbuf();
+      std::string other = text.str();
+      other.replace(other.find("slot_bytes: 1024"), 16, "slot_bytes: 2048");
+      write(dir_ / "switchd.yaml", other);
+    }
+    const Outcome outcome = inactl(one.command + " " + one.arguments + " --json");
+    EXPECT_EQ(outcome.status, one.status) << one.command << ": " << outcome.output;
+    const Json object = Json::parse(outcome.output, nullptr, false);
+    ASSERT_TRUE(object.is_object()) << one.command << ": " << outcome.output;
+    EXPECT_EQ(object.value("schema", 0), 1) << one.command;
+    const std::string name =
+        one.status == 0 ? "\n| `" + one.command + "` |" : "\n| any, that fails |";
+    const size_t row = json.find(name);
+    ASSERT_NE(row, std::string::npos) << one.command;
+    const size_t members = row + name.size();
+    std::set<std::string> has = quoted(json.substr(members, json.find('\n', members) - members));
+    has.merge(quoted(section(manual, one.heading)));
+    has.insert("schema");
+    std::set<std::string> keys;
+    add_keys(object, keys);
+    for (const std::string& key : keys)
+      EXPECT_TRUE(has.contains(key))
+          << one.command << " prints " << key << ", which the manual lacks";
+    for (const std::string& key : one.nested)
+      EXPECT_TRUE(keys.contains(key)) << one.command << " has no " << key << ": " << outcome.output;
+  }
+  std::set<std::string> seen;
+  for (const Documented& one : all) seen.insert(one.command);
+  const std::vector<std::string> commands = commands_of_help();
+  EXPECT_EQ(seen, std::set<std::string>(commands.begin(), commands.end()));
+}
 
 TEST_F(RunningJobTest, TraceTellsWhatBecomesOfEachPacket) {
   run_job("switch: {lcores: 2}\n");

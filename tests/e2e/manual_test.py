@@ -2,7 +2,9 @@
 """Tests manual pages and shell completion: mandoc accepts the pages, the pages have every option of
 the programs, and bash completes the programs' arguments.
 
-    manual_test.py INACTL PAGE...
+    manual_test.py PROGRAM... -- PAGE...
+
+A page is that of the program of its name; that of the configuration has none.
 """
 
 import pathlib
@@ -22,17 +24,41 @@ def check_page(page):
     assert lint.returncode == 0 and not lint.stdout, lint
 
 
-def check_options(inactl, page):
+def help_of(command):
+    return subprocess.run([*command, "--help"], text=True, capture_output=True, check=True).stdout
+
+
+def commands_of(program):
+    """Returns the words before --help of the program and of all its subcommands."""
+    found = [[program]]
+    for command in found:
+        listed = help_of(command).split("\nSubcommands:\n")
+        if len(listed) > 1:
+            found += [[*command, word] for word in re.findall(r"^  (\w[\w-]*)", listed[1], re.MULTILINE)]
+    return found
+
+
+def options_of(command):
+    """Returns the long options of a help text."""
+    entries = re.findall(r"^  (-.*)", help_of(command), re.MULTILINE)
+    return {option for entry in entries for option in re.findall(r"(?:^|,\s*|\s)(--[a-z][\w-]*)", entry.split("  ")[0])[:1]}
+
+
+def check_options(program, page):
+    """The page has every option of the program and of its subcommands."""
     shown = subprocess.run(["mandoc", "-T", "ascii", page], text=True, capture_output=True, check=True).stdout
     shown = re.sub(".\b", "", shown)
-    said = "".join(subprocess.run([inactl, *command, "--help"], text=True, capture_output=True, check=True).stdout
-                   for command in ([], ["create"], ["abort"], ["policy", "set"]))
-    options = set(re.findall(r"^  (?:-\w,)?(--[\w-]+)", said, re.MULTILINE))
-    assert len(options) > 12, options
-    missing = {option for option in options if option not in shown}
-    assert not missing, missing
-    for heading in ("NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "COMMANDS", "EXIT STATUS", "SEE ALSO"):
-        assert re.search(f"^{heading}$", shown, re.MULTILINE), heading
+    for command in commands_of(program):
+        options = options_of(command)
+        assert options, command
+        # Every subcommand has --help, and the page says so once.
+        missing = {option for option in options if not re.search(rf"(?<![\w-]){option}(?![\w-])", shown)}
+        assert not missing, (page.name, command, missing)
+    headings = ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "SEE ALSO"]
+    if program.name == "inactl":
+        headings += ["COMMANDS", "EXIT STATUS"]
+    for heading in headings:
+        assert re.search(f"^{heading}$", shown, re.MULTILINE), (page.name, heading)
 
 
 def completed(folder, *words):
@@ -49,11 +75,17 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
     return set(done.stdout.split())
 
 
-def check_completion(inactl):
+def check_completion(programs):
+    """All options of each program and command are completed, and some commands and values."""
     with tempfile.TemporaryDirectory(prefix="ina-completion-") as name:
         folder = pathlib.Path(name)
-        (folder / "inactl").symlink_to(pathlib.Path(inactl).resolve())
-        (folder / "ina-run").symlink_to(ROOT / "programs" / "run" / "ina-run")
+        for program in programs:
+            (folder / program.name).symlink_to(program.resolve())
+        for program in programs:
+            for command in commands_of(program):
+                words = [program.name, *command[1:]]
+                offered, options = completed(folder, *words, "--"), options_of(command)
+                assert options <= offered, (words, options - offered)
         (folder / "other").write_text('#!/bin/sh\necho "  --idle NAME=auto            What: auto, spin"\n')
         (folder / "other").chmod(0o755)
         assert {"status", "create", "reload", "--json", "--socket"} <= completed(folder, "inactl", "")
@@ -69,14 +101,19 @@ def check_completion(inactl):
         assert completed(folder, "none-such", "") == set()
 
 
-def main(inactl, *pages):
+def main(*arguments):
     if not shutil.which("mandoc"):
         sys.exit("mandoc is missing: ./dev setup installs it (packages.txt)")
-    assert len(pages) == 7, pages
-    for page in map(pathlib.Path, pages):
+    between = arguments.index("--")
+    programs, pages = (list(map(pathlib.Path, words)) for words in (arguments[:between], arguments[between + 1:]))
+    by_program = {page.stem: page for page in pages if page.suffix != ".5"}
+    assert sorted(by_program) == sorted(program.name for program in programs), (programs, pages)
+    assert len(pages) == len(programs) + 1, pages
+    for page in pages:
         check_page(page)
-    check_options(inactl, next(page for page in pages if page.endswith("inactl.1")))
-    check_completion(inactl)
+    for program in programs:
+        check_options(program, by_program[program.name])
+    check_completion(programs)
 
 
 if __name__ == "__main__":

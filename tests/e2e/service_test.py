@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Tests the unit of the switch under a real systemd, which is process 1 of its own namespaces. The
 test covers start, the process's rights, a reload, a restart after a kill, the watchdog, an upgrade,
-a wrong configuration, and a stop, all while a job runs.
+a wrong configuration, and a stop, all while a job runs. Then ports by AF_PACKET and AF_XDP, each with
+the unit of the fallback server at its other end.
 
-    service_test.py UNITS INA_SWITCHD INACTL LOAD_WORKER PREFIX
+    service_test.py UNITS INA_SWITCHD INACTL LOAD_WORKER INA_PSD PREFIX
 
 UNITS is the folder of the unit files as they are installed below PREFIX. The root folder of the
 namespaces is this machine's with a memory file system over it, so that no files of the test remain.
@@ -21,9 +22,10 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests/support"))
 
-from own_systemd import booted, obstacle, wait_for  # noqa: E402
+from own_systemd import AF_PACKET, AF_XDP, booted, linked_server, obstacle, wait_for  # noqa: E402
 
 SKIPPED = 77
+DEADLINE_S = 60
 SOCKET = "/run/ina/switch.sock"
 # Shorter than in the unit, whose timeout allows for busy machines.
 DROP_IN = "[Service]\nWatchdogSec=4\n"
@@ -38,7 +40,7 @@ cd "$1/root"
 """
 
 
-def lay_out(over, units, switchd, inactl, load_worker, prefix):
+def lay_out(over, units, switchd, inactl, load_worker, psd, prefix):
     """Writes the files that are laid over this machine's: the installation, and the necessary part
     of systemd's own files."""
     system = over / "etc/systemd/system"
@@ -53,10 +55,11 @@ def lay_out(over, units, switchd, inactl, load_worker, prefix):
     (drop_in / "test.conf").write_text(DROP_IN)
     programs = over / prefix.relative_to("/") / "bin"
     programs.mkdir(parents=True)
-    for program in (switchd, inactl, load_worker):
+    for program in (switchd, inactl, load_worker, psd):
         shutil.copy(program, programs / program.name)
     config = over / prefix.relative_to("/") / "etc" if prefix != pathlib.Path("/usr") else over / "etc"
     (config / "ina").mkdir(parents=True)
+    (config / "default").mkdir()
     shutil.copy(ROOT / "conf/host.yaml", config / "ina/switchd.yaml")
     (over / "etc/sysusers.d").mkdir()
     shutil.copy(ROOT / "conf/systemd/ina.sysusers", over / "etc/sysusers.d/ina.conf")
@@ -146,7 +149,35 @@ def check(system, config):
             worker.wait()
 
 
-def main(units, switchd, inactl, load_worker, prefix):
+def check_port(system, config, kind):
+    """The unit, with the documented capabilities, lets the switch have such a port. That of ina-psd lets it
+    serve there over UDP, which takes a list of the host's addresses."""
+    kept = system.path(config).read_text()
+    drop_in = system.path("/etc/systemd/system/ina-switchd.service.d/port.conf")
+    drop_in.write_text(kind.drop_in)
+    with linked_server(system, SOCKET, kind) as server:
+        fits = kept.replace("slot_bytes: 8 KiB", f"slot_bytes: {(kind.mtu - 100) // 64 * 64}")
+        system.path(config).write_text(fits + server.config)
+        system.path(config).parent.parent.joinpath("default/ina-psd").write_text(server.arguments)
+        system.run("systemctl", "daemon-reload")
+        system.run("systemctl", "start", "ina-switchd", "ina-psd")
+        workers = [subprocess.Popen(system.command("load_worker", f"shm:{SOCKET}", "train", rank, "2", "20000", "100", "1"),
+                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) for rank in (0, 1)]
+        try:
+            # Without the server no job of the switch begins.
+            said = [worker.communicate(timeout=DEADLINE_S)[0] for worker in workers]
+            assert all(text.startswith("INA_OK") for text in said), said
+            assert system.show("NRestarts", "ina-psd") == "0", "the server started again"
+        finally:
+            for worker in workers:
+                worker.kill()
+                worker.wait()
+        system.run("systemctl", "stop", "ina-psd", "ina-switchd")
+        assert system.show("Result", "ina-psd") == "success"
+    system.path(config).write_text(kept)
+
+
+def main(units, switchd, inactl, load_worker, psd, prefix):
     why_not = obstacle()
     if not why_not and not pathlib.Path("/lib/systemd/systemd").exists():
         why_not = "there is no /lib/systemd/systemd"
@@ -158,10 +189,12 @@ def main(units, switchd, inactl, load_worker, prefix):
         over, memory, log = folder / "over", folder / "memory", folder / "log"
         over.mkdir()
         memory.mkdir()
-        config = lay_out(over, pathlib.Path(units), *map(pathlib.Path, (switchd, inactl, load_worker, prefix)))
+        config = lay_out(over, pathlib.Path(units), *map(pathlib.Path, (switchd, inactl, load_worker, psd, prefix)))
         try:
             with booted(OVERLAY, (memory, over), log, "ina-test.target", "console") as system:
                 check(system, config)
+                for kind in (AF_PACKET, AF_XDP):
+                    check_port(system, config, kind)
         except BaseException:
             print(log.read_text(errors="replace")[-4000:] if log.exists() else "no log of systemd", file=sys.stderr)
             raise

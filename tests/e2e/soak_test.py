@@ -76,6 +76,7 @@ class SoakTest(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             found = json.loads(report.read_text())
         self.assertEqual(found["failures"], [])
+        self.assertTrue(found["meta"]["command"].startswith("scripts/soak.py "), found["meta"])
         # A soak that has done nothing proves nothing.
         self.assertGreater(found["operations"], 0)
         self.assertGreater(len(found["samples"]), 1)

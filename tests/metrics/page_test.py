@@ -11,6 +11,7 @@ import contextlib
 import http.client
 import json
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from waiting import DEADLINE_S, wait_until  # noqa: E402
 
 SKIPPED = 77
 SLOTS = 512
+MOST_TABS = 20
 # The policy static has pools, whose slots show their last use.
 CONFIG = f"""\
 aggregator: {{{{slots: {SLOTS}, slot_bytes: 1024, policy: static}}}}
@@ -67,6 +69,12 @@ def read_json(switch, path):
     status, _, text = ask(switch, path)
     assert status == 200, text
     return json.loads(text)
+
+
+def documented_members(name):
+    """Returns the members in the manual's table of this name."""
+    table = (ROOT / "docs/administration.md").read_text().split(f"\n| `{name}` | |\n")[1].split("\n\n")[0]
+    return {member for row in table.splitlines() for member in re.findall(r"`(\w+)`", row.split("|")[1])}
 
 
 # ---- HTTP
@@ -112,6 +120,7 @@ def check_json(switch, inactl):
         status, slots = read_json(switch, "/status.json"), read_json(switch, "/slots.json")
         assert set(status) == set(said) | {"schema"} and status["schema"] == 1, status
         assert (slots["schema"], slots["slots"], slots["cells"], slots["slots_per_cell"]) == (1, SLOTS, SLOTS, 1)
+        assert set(slots) == documented_members("/slots.json"), slots
         assert slots["columns"] == ["cell", "state", "job", "age_us", "contributions"], slots
         for cell, state, held_by, age_us, contributions in slots["used"]:
             assert 0 <= cell < SLOTS and state in ("filling", "complete", "answered", "frozen"), slots
@@ -175,7 +184,12 @@ def check_keys(browser):
         assert browser.ask(colouring) == by
         legend = browser.ask("document.querySelectorAll('#legend li').length")
         assert legend >= 2, (by, legend)
-    browser.ask("document.getElementById('map').focus()")
+    # The map can be reached without a mouse.
+    for _ in range(MOST_TABS):
+        if browser.ask("document.activeElement.id") == "map":
+            break
+        browser.press("Tab")
+    assert browser.ask("document.activeElement.id") == "map", browser.ask("document.activeElement.outerHTML")
     for key, slot in (("ArrowRight", "Slot 0:"), ("ArrowRight", "Slot 1:"), ("End", f"Slot {SLOTS - 1}:"),
                       ("ArrowLeft", f"Slot {SLOTS - 2}:"), ("Home", "Slot 0:"), ("ArrowUp", "Slot 0:")):
         browser.press(key)
@@ -275,6 +289,8 @@ def main(program, load_worker, inactl, *options):
         with Browser(folder) as browser:
             check_browser(browser, switch, shots)
             check_preemptions(browser, program, load_worker, folder / "preempted")
+            browser.ask("0")  # what the page threw before has come in by then
+            assert not browser.exceptions, browser.exceptions
     return 0
 
 

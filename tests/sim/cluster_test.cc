@@ -33,6 +33,19 @@ ClusterSpec crowd() {
   return spec;
 }
 
+/// Large models on few slots: what has no slot meets on the link of its job's server.
+ClusterSpec scarce() {
+  ClusterSpec spec = one_job(1);
+  spec.jobs.clear();
+  const char* const models[] = {"vgg16", "bert", "gnmt"};
+  for (int i = 0; i < 6; ++i)
+    spec.jobs.push_back({make_model(models[i % 3], 256), 8, 2, i * kMs / 4});
+  spec.slots = 16;
+  spec.home = Home::kDedicated;
+  spec.jitter = 0.02;
+  return spec;
+}
+
 double seconds(const ClusterSpec& spec) {
   const Outcome outcome = run_cluster(spec);
   EXPECT_EQ(outcome.violations, std::vector<std::string>{});
@@ -42,6 +55,20 @@ double seconds(const ClusterSpec& spec) {
 void expect_correct(const Outcome& outcome) {
   EXPECT_EQ(outcome.violations, std::vector<std::string>{});
   EXPECT_GT(outcome.sums_checked, 0u);
+}
+
+Outcome correct(const ClusterSpec& spec) {
+  Outcome outcome = run_cluster(spec);
+  expect_correct(outcome);
+  return outcome;
+}
+
+/// From each job's arrival to its end.
+double average_seconds(const Outcome& outcome) {
+  double sum = 0;
+  for (const JobResult& job : outcome.jobs)
+    sum += static_cast<double>(job.finished - job.arrival) * 1e-9;
+  return sum / static_cast<double>(outcome.jobs.size());
 }
 
 TEST(Cluster, AloneItTakesBytesOverBandwidth) {
@@ -139,6 +166,28 @@ TEST(Cluster, EveryPolicyAndHomeFinishesWithRightSums) {
                    << "policy " << static_cast<int>(kind) << " home " << static_cast<int>(home));
       expect_correct(run_cluster(spec));
     }
+}
+
+/// docs/evaluation.md has 5 seeds, and fcfs at its best of all windows and ways.
+TEST(Cluster, WhereSlotsAreScarceEsaIsFasterThanFcfs) {
+  ClusterSpec spec = scarce();
+  const double esa = average_seconds(correct(spec));
+  spec.policy.kind = scheduler::PolicyKind::kFcfs;
+  EXPECT_LT(esa, 0.8 * average_seconds(correct(spec))) << "with the same ways and window";
+  spec.aggregator_window = false;
+  for (const uint32_t window : {4, 8, 16}) {
+    spec.window = window;
+    EXPECT_LT(esa, 0.8 * average_seconds(correct(spec))) << window << " fragments";
+  }
+}
+
+TEST(Cluster, TheWindowKeepsFourWaysFromOverrunningAServer) {
+  ClusterSpec spec = scarce();
+  const uint64_t with = correct(spec).queue_drops;
+  spec.aggregator_window = false;
+  const uint64_t without = correct(spec).queue_drops;
+  EXPECT_GT(without, 1000u);
+  EXPECT_LT(with, without / 20);
 }
 
 TEST(Cluster, StaticJobsWaitForAPool) {
@@ -320,6 +369,35 @@ TEST(Cluster, HelpLetsLeadersRunAhead) {
   }
 }
 
+/// Windows hold the lag of short turns, and a free producer's gradients are ready when it may send.
+TEST(Cluster, HelpRestsWhereItDoesNotPay) {
+  ClusterSpec spec = one_job(128'000'000);
+  spec.slots = 256;
+  spec.rto_min_ns = 5 * kMs;
+  spec.straggler.pattern = Pattern::kRotating;
+  spec.straggler.staging = 0;
+  spec.park_patience_ns = kShortPatience;
+  for (const auto& [slow, period] : {std::pair{Slow::kUplink, kMs / 10}, {Slow::kProducer, kMs}}) {
+    spec.straggler.slow = slow;
+    spec.straggler.period_ns = period;
+    spec.help = Help::kOff;
+    spec.home = Home::kWorkers;
+    spec.window = 512;
+    spec.in_switch = 0;
+    const double off = seconds(spec);
+    spec.window = 4096;
+    spec.in_switch = 256;
+    for (const auto& [help, home] : {std::pair{Help::kLeader, Home::kWorkers},
+                                     {Help::kFallback, Home::kWorkers},
+                                     {Help::kFallback, Home::kSpill}}) {
+      spec.help = help;
+      spec.home = home;
+      EXPECT_LT(seconds(spec), 1.02 * off)
+          << static_cast<int>(slow) << static_cast<int>(help) << static_cast<int>(home);
+    }
+  }
+}
+
 /// The headline of docs/evaluation.md, with half of the bytes: 58, 46 and 46 % are saved there.
 TEST(Cluster, HelpShortensIterationsWhileASlowUplinkGoesRound) {
   ClusterSpec spec = one_job(128'000'000);
@@ -331,6 +409,10 @@ TEST(Cluster, HelpShortensIterationsWhileASlowUplinkGoesRound) {
   spec.straggler.period_ns = kMs;
   const double off = seconds(spec);
   spec.window = 4096;
+  const double run_ahead = seconds(spec);
+  spec.aggregator_window = false;
+  const double unlimited = seconds(spec);
+  spec.aggregator_window = true;
   spec.in_switch = 256;
   spec.park_patience_ns = kShortPatience;
   const auto with = [&spec](Help help, Home home) {
@@ -338,7 +420,10 @@ TEST(Cluster, HelpShortensIterationsWhileASlowUplinkGoesRound) {
     spec.home = home;
     return seconds(spec);
   };
-  EXPECT_LT(with(Help::kFallback, Home::kSpill), 0.5 * off);
+  const double spill = with(Help::kFallback, Home::kSpill);
+  EXPECT_LT(spill, 0.5 * off);
+  EXPECT_LT(spill, 0.5 * run_ahead) << "which has the same slots";
+  EXPECT_LT(spill, 0.5 * unlimited) << "without A2TP's window";
   EXPECT_LT(with(Help::kFallback, Home::kWorkers), 0.6 * off);
   EXPECT_LT(with(Help::kLeader, Home::kWorkers), 0.6 * off);
 }

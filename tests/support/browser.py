@@ -52,8 +52,10 @@ class Browser:
         os.close(answers)
         self.unread = b""
         self.number = 0
+        self.exceptions = []  # of the pages' own scripts, which nothing caught
         self.session = None
         self.session = self.attach()
+        self.call("Runtime.enable")  # reports exceptions
 
     def __enter__(self):
         return self
@@ -96,7 +98,11 @@ class Browser:
                                    f"{self.log.read_text(errors='replace')[-2000:]}")
             self.unread += more
         message, self.unread = self.unread.split(b"\0", 1)
-        return json.loads(message)
+        received = json.loads(message)
+        if received.get("method") == "Runtime.exceptionThrown":
+            details = received["params"]["exceptionDetails"]
+            self.exceptions.append(details.get("exception", {}).get("description") or details["text"])
+        return received
 
     def call(self, method, **parameters):
         number = self.send(method, **parameters)

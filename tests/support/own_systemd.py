@@ -5,15 +5,40 @@ the time can be reached from inside, and all ends with process 1.
 """
 
 import contextlib
+import dataclasses
 import os
 import pathlib
+import re
+import resource
 import signal
 import subprocess
 import time
 
 DEADLINE_S = 120
-# The highest allowed exposure by `systemd-analyze security`; docs/operations.md has the scores.
-MOST_EXPOSED = {"ina-switchd": 2.4, "ina-psd": 1.5, "ina-memif": 1.2}
+OPERATIONS_MD = pathlib.Path(__file__).resolve().parent.parent.parent / "docs/operations.md"
+
+SWITCH_IP, SERVER_IP = "10.78.0.254", "10.78.0.1"
+
+
+@dataclasses.dataclass
+class PortKind:
+    """`capabilities`: those that docs/operations.md gives the switch for such ports."""
+    device: str
+    mtu: int
+    capabilities: str
+
+    @property
+    def drop_in(self):
+        # The kernel locks memory for such ports. Where root itself has a limit for that, so has the unit.
+        unlimited = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1] == resource.RLIM_INFINITY
+        return f"[Service]\nAmbientCapabilities={self.capabilities}{'' if unlimited else ' CAP_IPC_LOCK'}\n"
+
+
+# framesz holds a frame of that MTU; a block is whole frames and whole pages. The two rings of 256 frames
+# each stay below 8 MiB.
+AF_PACKET = PortKind("net_af_packet0,iface=server,blocksz=36864,framesz=9216,framecnt=256", 9000,
+                     "CAP_NET_ADMIN CAP_NET_RAW")
+AF_XDP = PortKind("net_af_xdp0,iface=server", 3498, "CAP_NET_ADMIN CAP_NET_RAW CAP_BPF")
 
 ENTER = "set -e; mount --make-rprivate /\n"
 # Becomes process 1. $1: unit to start, $2: where systemd logs, $3: file of its output. The working
@@ -44,6 +69,14 @@ exec chroot . /bin/sh -c 'umount -l /mnt && exec env -i container=ina-test PATH=
   SYSTEMD_LOG_TARGET="$2" /lib/systemd/systemd --system --unit="$1" --show-status=no' sh "$1" "$2"
 """
 NAMESPACES = ("--mount", "--pid", "--fork", "--uts", "--ipc", "--net", "--cgroup", "--kill-child")
+
+
+def documented_exposures():
+    """Returns by unit the score of `systemd-analyze security` that docs/operations.md has."""
+    text = " ".join(OPERATIONS_MD.read_text().split("`systemd-analyze security` finds an exposure of")[1].split("(0 is best")[0].split())
+    found = {unit: float(score) for score, unit in re.findall(r"([\d.]+) for `([\w-]+)`", text)}
+    assert len(found) == 3, found
+    return found
 
 
 def cgroup2_mount():
@@ -144,3 +177,38 @@ def booted(prepare, arguments, log, unit, log_target):
                 cgroup.rmdir()
                 break
             time.sleep(0.1)
+
+
+@dataclasses.dataclass
+class LinkedServer:
+    """What makes ina-psd serve over a link: the switch's configuration, to append to one whose last
+    section is `ports`, and the text of /etc/default/ina-psd."""
+    config: str
+    arguments: str
+
+
+@contextlib.contextmanager
+def linked_server(system, socket, kind):
+    """Connects two interfaces of the system, one for a port of the switch, of this kind, and one for
+    its fallback server. `socket`: the switch's control socket."""
+    def ip(*words):
+        # This machine's program: a small Debian has none.
+        subprocess.run(["nsenter", "-t", system.pid, "-n", "ip", *map(str, words)], check=True, stdin=subprocess.DEVNULL,
+                       timeout=DEADLINE_S)
+
+    ip("link", "add", "server", "mtu", kind.mtu, "type", "veth", "peer", "name", "psd0", "mtu", kind.mtu)
+    try:
+        ip("link", "set", "server", "up")
+        ip("address", "add", f"{SERVER_IP}/24", "dev", "psd0")
+        ip("link", "set", "psd0", "up")
+        yield LinkedServer(f"""\
+  - name: server
+    type: ethdev
+    device: "{kind.device}"
+    ip: {SWITCH_IP}
+    mtu: {kind.mtu}
+eal: {{huge: no, memory: 192 MiB, file_prefix: ina-server}}
+fallback: {{home: dedicated}}
+""", f'INA_PSD_ARGS="--url udp:{SWITCH_IP}?control={socket}&port=server"\n')
+    finally:
+        ip("link", "delete", "server")
