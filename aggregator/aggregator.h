@@ -72,7 +72,7 @@ class Aggregator {
 
   /// Whether the worker can keep parked sums.
   void set_parker(JobIndex index, Rank rank, bool can);
-  /// See JobSpec::links_lose.
+  /// JobSpec::links_lose, from now on.
   void set_links_lose(JobIndex index) { jobs_[index].spec.links_lose = true; }
   /// Whether any job has straggler help.
   bool parking() const { return parking_ != 0; }

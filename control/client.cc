@@ -47,10 +47,15 @@ Result<Json> content_of(const Heard& received, const std::string& what, const st
                 "cannot read the " + what + " that the switch at " + path + " sent");
   Json parsed = parse_bounded(text);
   if (!parsed.is_object())
-    return fail(INA_ERR_INTERNAL,
-                "the " + what + " that the switch at " + path + " sent is no JSON object of at most " +
+    return fail(INA_ERR_INTERNAL, "the " + what + " that the switch at " + path +
+                                      " sent is no JSON object of at most " +
                                       std::to_string(kMaxJsonParts) + " parts");
   return parsed;
+}
+
+/// A connection that is refused, by TLS or for want of room, is none: nothing was asked.
+tl::unexpected<Error> not_accepted(const Error& error) {
+  return fail(error.status == INA_ERR_REFUSED ? INA_ERR_NO_SWITCH : error.status, error.text);
 }
 
 /// Asks once, and takes an answer of type `Wanted`, whose content is in `field` over TCP.
@@ -59,15 +64,21 @@ Result<Json> query(const std::string& path, const Question& question, Json Wante
                    Nanos timeout_ns, const TlsClient& tls, Nanos connect_timeout_ns) {
   const std::string what = Wanted::kType;
   auto connection = Connection::open(path, connect_timeout_ns, tls);
-  if (!connection) return tl::unexpected(connection.error());
+  if (!connection) return not_accepted(connection.error());
   auto reply = ask(*connection, question, timeout_ns);
+  // INA_ERR_INVALID is for what this side gets wrong.
+  if (!reply && reply.error().status == INA_ERR_INVALID)
+    return fail(INA_ERR_INTERNAL, reply.error().text);
   if (!reply) return tl::unexpected(reply.error());
   if (!*reply)
     return fail(INA_ERR_TIMEOUT,
                 "the switch at " + path + " did not answer the " + what + " query");
   Heard& received = **reply;
-  if (const auto* refused = std::get_if<answer::Refused>(&received.message))
-    return fail(INA_ERR_REFUSED, "the switch at " + path + " refused: " + refused->text);
+  if (const auto* refused = std::get_if<answer::Refused>(&received.message)) {
+    const Error error{INA_ERR_REFUSED, "the switch at " + path + " refused: " + refused->text};
+    if (answer::is_no_room(received.message)) return not_accepted(error);
+    return tl::unexpected(error);
+  }
   auto* const answer = std::get_if<Wanted>(&received.message);
   if (!answer)
     return fail(INA_ERR_INTERNAL,

@@ -40,6 +40,7 @@ SLOTS = (16, 32, 64, 128, 256, 1024, 4096)
 AMPLE_SLOTS = 65536
 WINDOWS = (4, 8, 16, 32, 64, 128, 256, 512)
 ADAPTIVE_WINDOWS = (4, 8, 16, 32, 64, 512)  # the most that A2TP's window may grow to
+WAYS, MORE_WAYS = (1, 4), (2, 8)
 SMALL_WINDOWS = (1, 2)  # besides, where jobs have two slots each, or fewer
 SEEDS = range(1, 6)
 P99_SEEDS = range(1, 26)  # of eight jobs each
@@ -106,7 +107,7 @@ def fcfs_settings(options, quick):
     windows, adaptive = ((8, 32, 512), (512,)) if quick else (WINDOWS, ADAPTIVE_WINDOWS)
     small = SMALL_WINDOWS if options["slots"] <= 2 * options["jobs"] and not quick else ()
     return [{"policy": "fcfs", "ways": ways, "window": window} | own
-            for ways in (1, 4)
+            for ways in WAYS
             for own, some in ((PLAIN, windows), ({}, adaptive)) for window in (*small, *some)]
 
 
@@ -179,10 +180,11 @@ class Comparison:
     def first(self, seed):
         return [options | {"seed": seed} for options in (self.esa, self.bound, *self.others)]
 
-    def add_ways(self, runs, seed):
-        """Adds fcfs over two and eight ways at the best windows of four ways. Returns the new runs."""
+    def try_more_ways(self, runs, seed):
+        """Adds fcfs over other numbers of ways at the best windows of four ways. Returns the new
+        runs."""
         new = [options | {"ways": ways} for options in self.finalists(runs, seed)
-               if options.get("ways") == 4 for ways in (2, 8)]
+               if options.get("ways") == max(WAYS) for ways in MORE_WAYS]
         self.others += new
         return [options | {"seed": seed} for options in new]
 
@@ -305,7 +307,7 @@ def main():
                    for experiment, varied in experiments(args.quick)]
     runs.run([options for c in comparisons for options in c.first(seeds[0])])
     if not args.quick:
-        runs.run([options for c in comparisons for options in c.add_ways(runs, seeds[0])])
+        runs.run([options for c in comparisons for options in c.try_more_ways(runs, seeds[0])])
     runs.run([options | {"seed": seed} for c in comparisons for seed in seeds
               for options in (c.esa, c.bound, *c.finalists(runs, seeds[0]))])
     judged = [c.judged(runs, seeds) for c in comparisons]

@@ -257,7 +257,7 @@ def simulator_speed(contents):
         rows.append([f"`./dev bench {name}`", meta["commit"], f"{speed['runs']:,}", f"{speed['events'] / 1e6:,.0f}",
                      f"{speed['process_s'] / 60:.0f}", f"{meta['wall_s'] / 60:.0f}",
                      f"{speed['events_per_s'] / 1e6:.2f}", f"{speed['gbit_per_wall_s']:.0f}"])
-    return table(["Sweep", "Commit", "Runs", "Events, millions", "Minutes of a core", "Minutes of wall time, two cores",
+    return table(["Sweep", "Commit", "Runs", "Events, millions", "Minutes of a core", "Minutes of wall time",
                   "Million events a second and core", "Simulated Gbit a second and core"], rows)
 
 
@@ -558,7 +558,7 @@ RESTART_GOAL_MS, WATCHING_GOAL = 200, 0.01
 
 def measured_at(meta):
     machine = meta["machine"]
-    return f"commit {meta['commit'][:7]}, {machine['cpus']} CPUs ({machine['cpu']})"
+    return f"commit {meta['commit'][:8]}, {machine['cpus']} CPUs ({machine['cpu']})"
 
 
 def operate(found):

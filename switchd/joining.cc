@@ -27,8 +27,7 @@ Result<void> check(const request::Member& member) {
   return {};
 }
 
-/// Whether the job will not stay as it is: workers of it closed their connections before another
-/// one asked to join, and the switch has not come to that yet.
+/// Whether a worker of the job has closed its connection, and the switch has not come to that yet.
 bool has_lost_workers(const Job& job) {
   const auto has_closed = [](const auto& member) {
     return member.client && member.client->line().connection.peer_has_closed();
@@ -47,7 +46,10 @@ void Joining::on_join(Client& client, const request::Join& join) {
   const auto transport = transports_.choose(client.peer, member.reach);
   if (!transport) return connections_.refuse(client, transport.error());
   const auto found = find_or_admit(client, join);
-  if (!found) return connections_.refuse(client, found.error());
+  if (!found) {
+    refuse(client, member.owner.value_or(client.owner()), found.error());
+    return;
+  }
   Job& job = **found;
   if (job.state == Job::State::kRejoining)
     return connections_.refuse(
@@ -55,16 +57,28 @@ void Joining::on_join(Client& client, const request::Join& join) {
         fmt::format("job '{}' {}; join under another name, or once it has ended", job.name,
                     waiting_.rejoin_text(job)));
   if (auto free = check_free(client, job, member); !free) {
-    if (has_lost_workers(job))
-      return connections_.refuse_for_now(client, free.error().text);
-    connections_.refuse(client, free.error());
+    const bool for_good = refuse(client, job.owner(), free.error());
     // While the job gathers, nobody can tell which of the two is right; a running job goes on, and
     // so does one of which an administrator said how it is.
-    if (job.state == Job::State::kJoining && job.reserved_until == 0)
+    if (for_good && job.state == Job::State::kJoining && job.reserved_until == 0)
       ending_.end(job, free.error().status, free.error().text);
     return;
   }
   placement_.place(client, job, Rank{static_cast<uint8_t>(member.rank)}, *transport);
+}
+
+/// Refuses a worker that wants to join a job of `owner`. True: for good. A job of which a worker
+/// has just gone will change, or end, and then there may be the place or the quota that is missing.
+bool Joining::refuse(Client& client, const std::string& owner, const Error& error) {
+  const auto changes = [&](const Job& job) {
+    return job.owner() == owner && has_lost_workers(job);
+  };
+  if (jobs_.count(changes) != 0) {
+    connections_.refuse_for_now(client, error.text);
+    return false;
+  }
+  connections_.refuse(client, error);
+  return true;
 }
 
 /// The job that a `join` means; a new one if there is none.

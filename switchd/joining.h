@@ -36,6 +36,7 @@ class Joining {
   void on_join(Client& client, const control::request::Join& join);
 
  private:
+  bool refuse(Client& client, const std::string& owner, const Error& error);
   Result<Job*> find_or_admit(const Client& client, const control::request::Join& join);
   Result<Job*> admit(const Client& client, const control::request::Join& join);
   static Result<void> check_free(const Client& client, const Job& job,

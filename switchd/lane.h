@@ -75,6 +75,7 @@ class Lane {
     }
   }
 
+  /// For tests.
   const aggregator::Aggregator& aggregator() const { return aggregator_; }
 
   /// One round over the ports. True if there was a packet. Allocates, locks and throws never; the

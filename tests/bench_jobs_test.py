@@ -1,5 +1,5 @@
-"""Tests of the comparisons of scripts/bench_jct.py and scripts/bench_contention.py: esa as shipped
-against the other policies at their best."""
+"""Tests of the comparisons of scripts/bench_jct.py and scripts/bench_contention.py, esa as shipped
+against the other policies at their best, and of their tables."""
 
 import pathlib
 import sys
@@ -61,13 +61,13 @@ class SimulatedTest(unittest.TestCase):
             @staticmethod
             def avg_jct_s(options, _):
                 return abs(options["window"] - 8) + 1 / options.get("ways", 1)
-        new = comparison.add_ways(Runs, 1)
+        new = comparison.try_more_ways(Runs, 1)
         self.assertEqual({(options["ways"], options["window"]) for options in new}, {(2, 8), (8, 8)})
         best = [options for options in comparison.finalists(Runs, 1) if options["policy"] == "fcfs"]
         self.assertEqual([(bench_jct.kind(options), options["ways"], options["window"]) for options in best],
                          [("fcfs", 1, 8), ("fcfs+window", 1, 8), ("fcfs", 8, 8), ("fcfs+window", 8, 8)])
 
-    def test_windows_do_not_end_where_fcfs_is_at_its_best(self):
+    def test_few_slots_are_tried_with_windows_of_one_and_two(self):
         def windows(slots):
             options = bench_jct.BASE | {"slots": slots}
             return {name: {own["window"] for own in bench_jct.fcfs_settings(options, False)

@@ -43,27 +43,30 @@ Fd object_file() {
   return file;
 }
 
-/// The program or map (`kind`: as in /proc/self/fd) that `matches`: a descriptor of it that the
-/// driver has left open. By its id the kernel would give it to CAP_SYS_ADMIN only. None: errno says
-/// why.
 template <class Info>
-Fd object_of_driver(std::string_view kind, auto&& matches) {
+constexpr std::string_view kLinkOf;  ///< in /proc/self/fd
+template <>
+constexpr std::string_view kLinkOf<bpf_prog_info> = "anon_inode:bpf-prog";
+template <>
+constexpr std::string_view kLinkOf<bpf_map_info> = "anon_inode:bpf-map";
+
+/// The program or map that `matches`: a descriptor that the driver has left open. The kernel gives
+/// them by their ids, too, but to CAP_SYS_ADMIN only.
+template <class Info>
+Fd object_of_driver(auto&& matches) {
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
-    if (std::filesystem::read_symlink(entry, error) != kind) continue;
-    const int fd = std::atoi(entry.path().filename().c_str());
+  std::filesystem::directory_iterator entry("/proc/self/fd", error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    std::error_code gone;
+    if (std::filesystem::read_symlink(*entry, gone) != kLinkOf<Info>) continue;
+    const int fd = std::atoi(entry->path().filename().c_str());
     Info info{};
     __u32 bytes = sizeof info;
     if (::bpf_obj_get_info_by_fd(fd, &info, &bytes) == 0 && matches(info))
       return Fd(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
   }
-  errno = ENOENT;
+  errno = error ? error.value() : ENOENT;
   return Fd();
-}
-
-Fd program_of_driver(__u32 id) {
-  return object_of_driver<bpf_prog_info>("anon_inode:bpf-prog",
-                                         [id](const auto& info) { return info.id == id; });
 }
 
 /// The map `name` of a program.
@@ -75,13 +78,13 @@ Fd map_of(int program, std::string_view name) {
   __u32 bytes = sizeof info;
   if (::bpf_obj_get_info_by_fd(program, &info, &bytes) != 0) return Fd();
   const std::span maps(ids.data(), std::min<size_t>(info.nr_map_ids, ids.size()));
-  return object_of_driver<bpf_map_info>("anon_inode:bpf-map", [&](const auto& map) {
+  return object_of_driver<bpf_map_info>([&](const auto& map) {
     return name == map.name && std::ranges::find(maps, map.id) != maps.end();
   });
 }
 
 /// A process killed before take_over() left the program behind. A program in use is attached by a
-/// link, which makes the removal fail. False also without CAP_SYS_ADMIN, which finding out takes.
+/// link, which makes the removal fail. Without CAP_SYS_ADMIN nobody can tell, and it stays.
 bool removes_left_over(int if_index, __u32 attached) {
   const Fd program(::bpf_prog_get_fd_by_id(attached));
   bpf_prog_info info{};
@@ -123,7 +126,8 @@ Result<void> XdpProgram::take_over() {
   __u32 id = 0;
   if (::bpf_xdp_query_id(if_index_, 0, &id) != 0 || id == 0)
     return failed(interface_, "its XDP program is not there");
-  const Fd program = program_of_driver(id);
+  const Fd program =
+      object_of_driver<bpf_prog_info>([id](const auto& info) { return info.id == id; });
   if (!program) return failed(interface_, "its XDP program cannot be taken over");
   // The driver attaches it for ever. Only a detached program can be attached by a link.
   if (::bpf_xdp_detach(if_index_, 0, nullptr) != 0)

@@ -523,7 +523,7 @@ int policy_show(const Options& options, Client& client) {
   text += "\nthere are\n";
   for (const v1::KnownPolicy& known : response.policies())
     text += fmt::format("  {}: {}\n", known.name(), known.summary());
-  fmt::print("{}\n{}", text, printable_lines(file_text(response)));
+  fmt::print("{}", printable_lines(text + "\n" + file_text(response)));
   return kDone;
 }
 

@@ -3,9 +3,13 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -60,12 +64,13 @@ int print_status(const Common& common, bool watch) {
       common.json ? json_text(*status, watch ? -1 : 2) : format_status(*status);
   if (watch && !common.json) fmt::print("{}", kClearScreen);
   fmt::print("{}", text);
-  return std::fflush(stdout) == 0 ? kDone : kRefused;
+  return kDone;
 }
 
 int run_status(const Common& common, bool watch) {
   for (;;) {
     if (const int status = print_status(common, watch); status != kDone || !watch) return status;
+    if (std::fflush(stdout) != 0) return kRefused;
     std::this_thread::sleep_for(kWatchInterval);
   }
 }
@@ -96,8 +101,8 @@ int run_top(const Common& common, bool once) {
       if (!once && !common.json) fmt::print("{}", kClearScreen);
       fmt::print("{}", common.json ? json_text(top_json(seen), once ? 2 : -1)
                                    : format_top(seen, kMostJobs));
-      if (std::fflush(stdout) != 0) return kRefused;
       if (once) return kDone;
+      if (std::fflush(stdout) != 0) return kRefused;
     }
     before = std::move(*now);
     std::this_thread::sleep_for(kWatchInterval);
@@ -167,6 +172,19 @@ bool asks_for_json(int argc, char** argv) {
   });
 }
 
+/// The command, to the end of its output.
+int carry_out(const Common& common, const std::function<int()>& command) {
+  int status = kRefused;
+  try {
+    status = command();
+  } catch (const std::exception& error) {
+    return complain(common, kRefused, error.what());
+  }
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
+  fmt::print(stderr, "inactl: the output cannot be written: {}\n", std::strerror(errno));
+  return status == kDone ? kRefused : status;
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Asks a running aggregation switch how it is, and administers it.", "inactl");
   app.set_version_flag("--version", INA_PROJECT_VERSION);
@@ -220,7 +238,7 @@ int run(int argc, char** argv) {
     return complain(common, kUsage, command_line::sentence_of(error));
   }
   complete(common);
-  return chosen();
+  return carry_out(common, chosen);
 }
 
 }  // namespace

@@ -241,10 +241,10 @@ struct Outcome {
   std::string output;  ///< stdout and stderr
 };
 
-Outcome run_inactl(const std::string& arguments) {
+Outcome run_inactl(const std::string& arguments, const std::string& redirections = "2>&1") {
   const char* program = std::getenv("INACTL");
   if (!program) throw std::runtime_error("INACTL must name the program under test");
-  FILE* pipe = ::popen((std::string(program) + " " + arguments + " 2>&1").c_str(), "r");
+  FILE* pipe = ::popen((std::string(program) + " " + arguments + " " + redirections).c_str(), "r");
   if (!pipe) throw std::runtime_error("popen failed");
   Outcome outcome;
   std::array<char, 4096> buffer;
@@ -369,18 +369,35 @@ TEST_F(Inactl, AFalseSwitchIsNoCrash) {
   for (const FalseAnswer& answer : errors) {
     SCOPED_TRACE(answer.text.substr(0, 60) + answer.content.value_or("").substr(0, 60));
     const Outcome outcome = run(answer, "status");
-    EXPECT_THAT(outcome.status, ::testing::AllOf(::testing::Ge(1), ::testing::Le(4)))
-        << outcome.output;
+    EXPECT_EQ(outcome.status, 1) << outcome.output;
     EXPECT_THAT(outcome.output, ::testing::StartsWith("inactl: "));
+    const Outcome json = run(answer, "status --json");
+    EXPECT_EQ(json.status, 1);
+    EXPECT_EQ(Json::parse(json.output, nullptr, false).value("status", 0), 1) << json.output;
   }
   for (const FalseAnswer& answer : texts)
     for (const char* command :
          {"status", "status -j", "top --once", "why", "job show train", "port show"}) {
       SCOPED_TRACE(std::string(command) + ": " + *answer.content);
       const Outcome outcome = run(answer, command);
-      EXPECT_THAT(outcome.status, ::testing::AllOf(::testing::Ge(0), ::testing::Le(4)))
-          << outcome.output;
+      EXPECT_THAT(outcome.status, ::testing::AnyOf(0, 1)) << outcome.output;
     }
+  const Outcome full = run({R"({"type": "refused", "text": "full", "retry": true})", {}}, "status");
+  EXPECT_EQ(full.status, 3) << full.output;
+}
+
+TEST_F(Inactl, OutputThatCannotBeWrittenIsAnError) {
+  auto listener = control::Listener::open(socket(), 0600);
+  ASSERT_TRUE(listener) << listener.error().text;
+  const FalseAnswer answer = {R"({"type": "status"})", "{}"};
+  for (const char* command : {"status", "status --json", "why"}) {
+    const std::jthread server(
+        [&](const std::stop_token& stop) { answer_falsely(stop, *listener, answer); });
+    const Outcome outcome =
+        run_inactl(std::string(command) + " --socket " + socket(), "2>&1 >/dev/full");
+    EXPECT_EQ(outcome.status, 1) << command;
+    EXPECT_THAT(outcome.output, HasSubstr("the output cannot be written")) << command;
+  }
 }
 
 TEST_F(Inactl, TakesTheSocketFromTheEnvironment) {

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""A switch takes contributions to a fragment in one pass when it finds several of them. The switch
-stands still until all ranks have posted theirs, so this does not depend on the scheduler.
+"""A switch sums contributions to a fragment in one pass when it finds several of them. It stands still
+until all ranks have posted theirs, so this does not depend on the scheduler. Needs no root.
 
     groups_form_test.py INA_SWITCHD INACTL LOAD_WORKER LIBINA INA_PSD INA_MEMIF
 """
 
 import json
 import os
-import signal
 import sys
 import unittest
 
@@ -31,28 +30,23 @@ class GroupsFormTest(error_cases.LibraryCases):
         """Returns what the switch counts for an all-reduce that all ranks have posted while it
         stood still."""
         before = self.summed()
-        self.switch.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, self.switch.pid, os.WSTOPPED | os.WNOWAIT)
-        try:
+        with self.standing_still():
             begun = [rank.allreduce_async(FRAGMENTS * SLOT_BYTES // 4) for rank in ranks]
-        finally:
-            self.switch.send_signal(signal.SIGCONT)
         for rank, (memory, request) in zip(ranks, begun):
             rank.library.check(rank.library.calls.ina_wait(request, microseconds(20)), rank.handle)
             self.assertEqual(set(memory), {0})
         after = self.summed()
         return {name: after[name] - before[name] for name in before}
 
-    def start_policy(self, policy, **sections):
-        self.start(aggregator=f"{{policy: {policy}, slots: 256, slot_bytes: {SLOT_BYTES}}}", **sections)
-
     def test_contributions_that_are_there_are_summed_in_one_pass(self):
         for policy in ("static", "fcfs", "esa"):
             with self.subTest(policy):
-                self.start_policy(policy)
+                self.start(aggregator=f"{{policy: {policy}, slots: 256, slot_bytes: {SLOT_BYTES}}}")
                 ranks = self.job_of(RANKS, policy)
                 found = self.sum_at_once(ranks)
                 self.assertEqual(found, {"absorbed": RANKS * FRAGMENTS, "grouped": RANKS * FRAGMENTS, "groups": FRAGMENTS})
+                for rank in ranks:
+                    rank.leave()
                 self.stop()
 
 

@@ -7,6 +7,7 @@ the programs, and bash completes the programs' arguments.
 A page is that of the program of its name; that of the configuration has none.
 """
 
+import functools
 import pathlib
 import re
 import shutil
@@ -24,22 +25,24 @@ def check_page(page):
     assert lint.returncode == 0 and not lint.stdout, lint
 
 
+@functools.cache
 def help_of(command):
     return subprocess.run([*command, "--help"], text=True, capture_output=True, check=True).stdout
 
 
 def commands_of(program):
-    """Returns the words before --help of the program and of all its subcommands."""
-    found = [[program]]
+    """Returns the words before --help of the program and of all its subcommands, each as a tuple."""
+    found = [(program,)]
     for command in found:
         listed = help_of(command).split("\nSubcommands:\n")
         if len(listed) > 1:
-            found += [[*command, word] for word in re.findall(r"^  (\w[\w-]*)", listed[1], re.MULTILINE)]
+            found += [(*command, word) for word in re.findall(r"^  (\w[\w-]*)", listed[1], re.MULTILINE)]
     return found
 
 
 def options_of(command):
-    """Returns the long options of a help text."""
+    """Returns the long options of a help text, whose lines begin with `-h,--help`, `-n N, --np N` or
+    `--timeout TIME`, and then have two spaces and the text."""
     entries = re.findall(r"^  (-.*)", help_of(command), re.MULTILINE)
     return {option for entry in entries for option in re.findall(r"(?:^|,\s*|\s)(--[a-z][\w-]*)", entry.split("  ")[0])[:1]}
 

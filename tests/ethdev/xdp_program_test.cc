@@ -25,7 +25,7 @@ int run(const std::string& command) {
   return std::system((command + " >/dev/null").c_str());
 }
 
-/// The thread has these capabilities alone, while this lives.
+/// The thread has these effective capabilities alone, while this lives.
 class Confined {
  public:
   explicit Confined(std::initializer_list<int> capabilities) {
@@ -59,7 +59,10 @@ class Xdp : public ::testing::Test {
     const std::shared_ptr<bpf_object> object(
         ::bpf_object__open_file(program.path().c_str(), nullptr),
         [](bpf_object* loaded) { ::bpf_object__close(loaded); });
-    EXPECT_EQ(::bpf_object__load(object.get()), 0);
+    if (!object || ::bpf_object__load(object.get()) != 0) {
+      ADD_FAILURE() << "the kernel refuses the program";
+      return nullptr;
+    }
     const bpf_program* const code = ::bpf_object__next_program(object.get(), nullptr);
     EXPECT_EQ(::bpf_xdp_attach(if_index(), ::bpf_program__fd(code), 0, nullptr), 0);
     return object;

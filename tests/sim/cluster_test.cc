@@ -378,6 +378,7 @@ TEST(Cluster, HelpRestsWhereItDoesNotPay) {
   spec.straggler.staging = 0;
   spec.park_patience_ns = kShortPatience;
   for (const auto& [slow, period] : {std::pair{Slow::kUplink, kMs / 10}, {Slow::kProducer, kMs}}) {
+    SCOPED_TRACE(slow == Slow::kUplink ? "turns of 0.1 ms" : "producer");
     spec.straggler.slow = slow;
     spec.straggler.period_ns = period;
     spec.help = Help::kOff;
@@ -387,13 +388,12 @@ TEST(Cluster, HelpRestsWhereItDoesNotPay) {
     const double off = seconds(spec);
     spec.window = 4096;
     spec.in_switch = 256;
-    for (const auto& [help, home] : {std::pair{Help::kLeader, Home::kWorkers},
-                                     {Help::kFallback, Home::kWorkers},
-                                     {Help::kFallback, Home::kSpill}}) {
+    for (const auto& [name, help, home] : {std::tuple{"leader", Help::kLeader, Home::kWorkers},
+                                           {"fallback", Help::kFallback, Home::kWorkers},
+                                           {"spill", Help::kFallback, Home::kSpill}}) {
       spec.help = help;
       spec.home = home;
-      EXPECT_LT(seconds(spec), 1.02 * off)
-          << static_cast<int>(slow) << static_cast<int>(help) << static_cast<int>(home);
+      EXPECT_LT(seconds(spec), 1.02 * off) << name;
     }
   }
 }

@@ -7,6 +7,7 @@ that were seen, and `--list` prints them. tests/recipes_test.py reports for ever
 causes the error.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -97,6 +98,16 @@ class Cases(unittest.TestCase):
     def stop(self, number=signal.SIGTERM):
         self.switch.send_signal(number)
         self.switch.wait(DEADLINE_S)
+
+    @contextlib.contextmanager
+    def standing_still(self):
+        """The switch does nothing from the beginning of the block to its end."""
+        self.switch.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.switch.pid, os.WSTOPPED | os.WNOWAIT)
+        try:
+            yield
+        finally:
+            self.switch.send_signal(signal.SIGCONT)
 
     def background(self, command, **options):
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, **options)

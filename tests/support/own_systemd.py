@@ -11,12 +11,15 @@ import pathlib
 import re
 import resource
 import signal
+import socket
 import subprocess
 import time
 
 DEADLINE_S = 120
 OPERATIONS_MD = pathlib.Path(__file__).resolve().parent.parent.parent / "docs/operations.md"
 
+CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_IPC_LOCK": 14, "CAP_BPF": 39}
+AF_XDP_FAMILY = 44  # linux/socket.h
 SWITCH_IP, SERVER_IP = "10.78.0.254", "10.78.0.1"
 
 
@@ -26,6 +29,17 @@ class PortKind:
     device: str
     mtu: int
     capabilities: str
+
+    def obstacle(self):
+        """Returns why such a port cannot be made here; none: it can."""
+        if self is AF_XDP:
+            try:
+                socket.socket(AF_XDP_FAMILY, socket.SOCK_RAW).close()
+            except OSError as error:
+                return f"AF_XDP: {error}"
+        held = int(re.search(r"CapBnd:\s*(\w+)", pathlib.Path("/proc/self/status").read_text()).group(1), 16)
+        missing = [name for name, bit in CAPABILITIES.items() if name in self.drop_in and not held >> bit & 1]
+        return f"no {' '.join(missing)} here" if missing else ""
 
     @property
     def drop_in(self):
@@ -188,9 +202,9 @@ class LinkedServer:
 
 
 @contextlib.contextmanager
-def linked_server(system, socket, kind):
+def linked_server(system, control, kind):
     """Connects two interfaces of the system, one for a port of the switch, of this kind, and one for
-    its fallback server. `socket`: the switch's control socket."""
+    its fallback server. `control`: the switch's control socket."""
     def ip(*words):
         # This machine's program: a small Debian has none.
         subprocess.run(["nsenter", "-t", system.pid, "-n", "ip", *map(str, words)], check=True, stdin=subprocess.DEVNULL,
@@ -209,6 +223,6 @@ def linked_server(system, socket, kind):
     mtu: {kind.mtu}
 eal: {{huge: no, memory: 192 MiB, file_prefix: ina-server}}
 fallback: {{home: dedicated}}
-""", f'INA_PSD_ARGS="--url udp:{SWITCH_IP}?control={socket}&port=server"\n')
+""", f'INA_PSD_ARGS="--url udp:{SWITCH_IP}?control={control}&port=server"\n')
     finally:
         ip("link", "delete", "server")

@@ -5,6 +5,7 @@
 
 #include <new>
 
+#include "switchd/job_rules.h"
 #include "tests/support/packet_builder.h"
 
 namespace ina::switchd {
@@ -134,7 +135,26 @@ TEST_F(LaneTest, BusyPortsTakeTurns) {
   EXPECT_EQ(plain_.sent, plain_.taken);
 }
 
-TEST_F(LaneTest, OnlyAPortForFramesHasLinksThatLose) {
+TEST(JobRules, NoLinkLosesBeforeAWorkerHasAttached) {
+  ConductorConfig config;
+  config.aggregator.policy.kind = scheduler::PolicyKind::kEsa;
+  const JobRules rules(config, 1);
+  Job job;
+  job.workers = 2;
+  job.grant.window = kWindow;
+  job.grant.in_switch = kWindow / 2;
+  job.geometry.lanes = 1;
+  job.seen.resize(1);
+  job.placed.resize(1);
+  job.parked.resize(1);
+  job.given.resize(1);
+  aggregator::JobSpec spec;
+  rules.fill_spec(job, 0, Seq{}, spec);
+  EXPECT_FALSE(spec.links_lose);
+  EXPECT_EQ(spec.parkers, 0u);
+}
+
+TEST_F(LaneTest, AWorkerByAPortForFramesHasALinkThatLoses) {
   command::AddJob job{.job = 0};
   job.spec = job_spec(0, 2);
   job.spec.links_lose = false;

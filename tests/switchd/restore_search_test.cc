@@ -12,6 +12,7 @@
 #include <fstream>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <set>
 #include <thread>
@@ -20,6 +21,7 @@
 #include "common/clock.h"
 #include "ina/ina.h"
 #include "tests/support/hand_driven.h"
+#include "tests/support/process.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/switch_fixture.h"
 
@@ -458,7 +460,10 @@ Nanos try_seed(uint64_t seed, Counts& counts) {
   Nanos took = now_ns() - begin;
   for (const Json& job : status["jobs"])
     EXPECT_THAT(job["state"], testing::AnyOf("joining", "rejoining")) << job;
-  if (now.home == Home::kDedicated) return took;  // jobs wait for a fallback server there
+  std::optional<test::Process> fallback_server;
+  if (now.home == Home::kDedicated)
+    fallback_server.emplace(std::vector<std::string>{
+        "/bin/sh", "-c", "exec " PSD " --socket " + sw.socket_path() + " >/dev/null 2>&1"});
   for (const Json& job : file["jobs"]) {
     const std::string name = job.value("name", "");
     const bool waits = std::ranges::any_of(status["jobs"], [&](const Json& shown) {

@@ -75,7 +75,8 @@ class RanksTest(unittest.TestCase):
         cls.addClassCleanup(lambda: cls.switch.stop())
 
     def run_ranks(self, size, function, *arguments, timeout=TIMEOUT_S, meanwhile=None):
-        """Returns results by rank; None for a killed rank. `meanwhile`: is called while they run."""
+        """Returns results by rank; None for a killed rank. `meanwhile`: is called with
+        a function that tells whether all of them still run."""
         started = []
         for rank in range(size):
             ours, theirs = _fork.Pipe(duplex=False)
@@ -87,7 +88,7 @@ class RanksTest(unittest.TestCase):
         results = []
         try:
             if meanwhile:
-                meanwhile()
+                meanwhile(lambda: all(process.is_alive() for process, _ in started))
             for rank, (_, pipe) in enumerate(started):
                 self.assertTrue(pipe.poll(DEADLINE_S), f"rank {rank} did not end")
                 try:
