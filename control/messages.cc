@@ -445,6 +445,7 @@ template <class Fields>
 void describe(Fields& fields, answer::Job& job) {
   fields.required("job_id", job.job_id);
   fields.required("job", job.job);
+  fields.optional("owner", job.owner);
 }
 template <class Fields>
 void describe(Fields& fields, answer::Status& status) {

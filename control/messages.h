@@ -354,6 +354,7 @@ struct Job {
   static constexpr const char* kType = "job";
   uint32_t job_id = 0;
   std::string job;
+  std::string owner = "";
   bool operator==(const Job&) const = default;
 };
 struct Status {

@@ -283,7 +283,8 @@ void Conductor::on_mapped() {
   Mapper& mapper = resources_.mapper();
   while (auto done = mapper.next()) {
     if (!peer_memory_.on_mapped(*done)) result_buffers_.on_made(*done);
-    if (done->region) mapper.discard(std::move(done->region->map), std::move(done->region->fd));
+    if (done->region)
+      mapper.discard(done->owner, std::move(done->region->map), std::move(done->region->fd));
   }
 }
 

@@ -47,7 +47,7 @@ Result<void> FallbackPlaces::attach(Client& client) {
   if (auto attached = attach_to_lanes(job); !attached) return attached;
   job.fallback.attached = true;
   client.state = Client::State::kAttached;
-  logging::info("fallback server attached", client.source())("job", job.name)("id", value(job.id))(
+  logging::info("fallback server attached", job.owner())("job", job.name)("id", value(job.id))(
       "instance", job.instance)("epoch", job.epoch)("pid", client.peer.pid);
   if (successor)
     for (Job::Worker& member : job.members)
@@ -67,7 +67,7 @@ Result<void> FallbackPlaces::attach_to_lanes(Job& job) {
 void FallbackPlaces::lose(Client& client) {
   Job& job = *client.job;
   client.job = nullptr;
-  logging::warn("fallback server lost", client.source())("job", job.name)("id", value(job.id))(
+  logging::warn("fallback server lost", job.owner())("job", job.name)("id", value(job.id))(
       "pid", client.peer.pid);
   if (job.fallback.attached && job.state != Job::State::kRejoining)
     lane_jobs_.detach(job, kFallbackRank);

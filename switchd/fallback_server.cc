@@ -72,7 +72,19 @@ void FallbackServers::on_join(Client& client, const request::JoinFallback& join)
   if (!transport) return connections_.refuse(client, transport.error());
   transport->multicast = false;  // the group's results are the workers'
   if (auto given = places_.give(client, **job, *transport); !given)
-    connections_.refuse(client, given.error());
+    end_without_place(client, **job, given.error());
+}
+
+/// Without the server the job would wait in silence, for as long as its owner does not know what is
+/// lacking. For the server the job has ended, and it goes on with the others.
+void FallbackServers::end_without_place(Client& client, Job& job, const Error& error) {
+  const std::string text = fmt::format(
+      "job '{}' has ended, because there is no place in it for the "
+      "fallback server (ina-psd): {}",
+      job.name, error.text);
+  ending_.end(job, error.status, text);
+  // It is in the log already, on its owner's account.
+  connections_.send(client, answer::Refused{INA_ERR_ABORTED, text});
 }
 
 /// The job in which the server asks for a place, if it may have one.

@@ -39,6 +39,7 @@ class FallbackServers {
  private:
   void on_serve(Client& client, const control::request::Serve& serve);
   void on_join(Client& client, const control::request::JoinFallback& join);
+  void end_without_place(Client& client, Job& job, const Error& error);
   void on_attach(Client& client);
   Result<Job*> job_of_join(const Client& client, const control::request::JoinFallback& join) const;
 

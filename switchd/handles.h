@@ -31,6 +31,7 @@ class Handles {
     ~Share() {
       if (handles_) handles_->give_back(owner_, count_);
     }
+    explicit operator bool() const { return handles_ != nullptr; }
 
    private:
     friend class Handles;

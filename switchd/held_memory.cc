@@ -7,7 +7,7 @@ namespace ina::switchd {
 
 void HeldMemory::add(const std::string& owner, uint64_t bytes, io::shm::Region region,
                      Handles::Share share) {
-  mapper_.discard(std::move(region.map));
+  mapper_.discard(owner, std::move(region.map));
   bytes_ += bytes;
   entries_.push_back({owner, bytes, std::move(region.fd), {}, std::move(share)});
 }
@@ -31,7 +31,7 @@ bool HeldMemory::look_at(size_t index, const Free& free) {
   entries_.pop_back();
   bytes_ -= gone.bytes;
   // Its pages go with the last descriptor.
-  mapper_.discard({}, gone.watch.take());
+  mapper_.discard(gone.owner, {}, gone.watch.take());
   free(gone.owner, gone.bytes);
   return true;
 }

@@ -16,7 +16,7 @@ void JobOffers::offer() {
       if (!known || job.offered || job.fallback.client) continue;
       client->wants_job = false;
       job.offered = true;
-      connections_.send(*client, answer::Job{value(job.id), job.name});
+      connections_.send(*client, answer::Job{value(job.id), job.name, job.owner()});
       break;
     }
   }

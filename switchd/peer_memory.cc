@@ -53,20 +53,26 @@ void PeerMemory::on_descriptors(Client& client, const control::Json& body) {
   }
   client.token = token;
   client.asked = std::move(*said);
-  asking_[token] = client.connection.fd();
+  asking_[token] = {.fd = client.connection.fd(), .peer = client.peer};
   // Its end is noticed all the same.
   connections_.hold(client);
 }
 
 void PeerMemory::forget(const Client& client) {
-  asking_.erase(client.token);
-  if (doorman_ && client.token != 0) doorman_->withdraw(client.token);
+  const auto asked = asking_.find(client.token);
+  if (asked == asking_.end()) return;
+  if (doorman_) doorman_->withdraw(client.token);
+  // Work that has begun goes on, and is its user's all the same.
+  if (asked->second.mapping && !resources_.mapper().withdraw(client.token))
+    asked->second.fd = -1;
+  else
+    asking_.erase(asked);
 }
 
 /// The client that asked with this token; nullptr if it has gone.
 Client* PeerMemory::asking(uint64_t token) const {
-  const auto fd = asking_.find(token);
-  return fd == asking_.end() ? nullptr : connections_.find(fd->second);
+  const auto asked = asking_.find(token);
+  return asked == asking_.end() ? nullptr : connections_.find(asked->second.fd);
 }
 
 /// The client's request is done, and the client is read from again.
@@ -85,7 +91,8 @@ void PeerMemory::on_doorman(const Epoll& epoll) {
     }
     Client* client = asking(answer->token);
     if (!client) {
-      resources_.mapper().discard({}, std::move(answer->file));
+      const control::PeerCredentials peer{.uid = answer->user};
+      resources_.mapper().discard(peer.source(), {}, std::move(answer->file));
       continue;
     }
     try {
@@ -98,7 +105,8 @@ void PeerMemory::on_doorman(const Epoll& epoll) {
   }
   if (doorman_->alive()) return;
   epoll.forget(doorman_->fd());
-  for (const auto& [token, fd] : asking_) connections_.close_later(*connections_.find(fd));
+  for (const auto& [token, asked] : asking_)
+    if (Client* client = connections_.find(asked.fd)) connections_.close_later(*client);
   logging::error("doorman lost")("pid", doorman_->pid())(
       "text", "nobody can join over shared memory any more; start the switch again");
 }
@@ -109,22 +117,25 @@ void PeerMemory::on_file(Client& line, control::Doorman::Answer& answer) {
   // The job may have ended meanwhile, and a worker that came back may have taken its place.
   Job::Worker* worker = from ? Job::of(*from) : nullptr;
   if (!worker || !worker->session) {
-    resources_.mapper().discard({}, std::move(answer.file));
+    resources_.mapper().discard(line.peer.source(), {}, std::move(answer.file));
     resume(line);
     return;
   }
   Client& client = *from;
   const auto refused = [&](ina_status status, const std::string& text) {
-    resources_.mapper().discard({}, std::move(answer.file));
+    resources_.mapper().discard(client.job->owner(), {}, std::move(answer.file));
     const control::Request asked = resume(line);
     if (const auto* asks = std::get_if<request::Register>(&asked.message))
       return connections_.send(client, answer::Registered{asks->number, status, text});
     connections_.refuse(client, status, text);
   };
   if (answer.status != INA_OK) return refused(answer.status, answer.text);
+  Mapper& mapper = resources_.mapper();
+  const std::string owner = client.job->owner();
   if (!registers) {
+    asking_[line.token].mapping = true;
     const size_t bytes = io::shm::WorkerLayout(client.job->geometry).bytes;
-    return resources_.mapper().map(line.token, std::move(answer.file), bytes, "worker region");
+    return mapper.map_region(owner, line.token, std::move(answer.file), bytes);
   }
   const auto [number, bytes] = *registers;
   if (number == 0 || number >= kMaxRegions || worker->session->registered[number] || bytes == 0)
@@ -133,15 +144,21 @@ void PeerMemory::on_file(Client& line, control::Doorman::Answer& answer) {
                                                 kMaxRegions - 1));
   if (auto taken = resources_.take(*client.job, *worker, number, bytes); !taken)
     return refused(taken.error().status, taken.error().text);
-  resources_.mapper().map(line.token, std::move(answer.file), bytes, "registered memory");
+  asking_[line.token].mapping = true;
+  mapper.map_registered(owner, line.token, std::move(answer.file), bytes);
 }
 
 /// The mapper's time is its users', as the conductor's own is: they are heard again when they have
 /// paid for it.
 bool PeerMemory::on_mapped(Mapper::Done& done) {
-  Client* client = asking(done.token);
-  if (!client) return false;
-  connections_.charge_time(client->peer, done.spent);
+  const auto asked = asking_.find(done.token);
+  if (asked == asking_.end()) return false;
+  connections_.charge_time(asked->second.peer, done.spent);
+  Client* client = connections_.find(asked->second.fd);
+  if (!client) {
+    asking_.erase(asked);
+    return true;
+  }
   try {
     on_region(*client, done.region);
   } catch (const std::exception& e) {
@@ -193,7 +210,7 @@ void PeerMemory::on_unregister(Client& client, const request::Unregister& messag
   if (!worker.session || number == 0 || number >= kMaxRegions) return;
   lanes_.run(command::SetRegistered{.job = job.index, .rank = client.rank, .number = number});
   // No lane has it any more.
-  resources_.mapper().discard(std::move(worker.session->registered[number]));
+  resources_.mapper().discard(job.owner(), std::move(worker.session->registered[number]));
   resources_.give_back(job, worker, number);
 }
 

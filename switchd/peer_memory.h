@@ -53,7 +53,13 @@ class PeerMemory {
   Connections& connections_;
   control::Doorman* doorman_;
   std::function<void(Client&)> attached_;
-  std::map<uint64_t, int> asking_;  ///< connections for which the doorman or the mapper works
+  /// A request for which the doorman or the mapper works.
+  struct Asked {
+    int fd = -1;  ///< its connection; -1: that has gone
+    control::PeerCredentials peer;
+    bool mapping = false;  ///< the mapper has it
+  };
+  std::map<uint64_t, Asked> asking_;  ///< by token
 };
 
 }  // namespace ina::switchd

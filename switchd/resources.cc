@@ -176,25 +176,34 @@ Result<void> Resources::make_session(Job& job, Rank rank) {
         fmt::format("no memory for another worker of '{}': processes still have {} bytes of "
                     "places that were left (memory_held_bytes); end them",
                     job.owner(), held_.bytes()));
-  auto share = handles_.take(job.owner(), {2, 1 + rules_.lanes()}, mapper_.leaving());
-  if (!share) return tl::unexpected(share.error());
+  Job::Worker& worker = job.at(rank);
+  Handles::Share share = std::move(worker.share);
+  if (!share) {
+    auto taken = handles_.take(job.owner(), {2, 1 + rules_.lanes()}, mapper_.leaving());
+    if (!taken) return tl::unexpected(taken.error());
+    share = std::move(*taken);
+  }
   auto session = io::shm::WorkerSession::create(job.geometry, job.results.map.data());
   if (!session) return tl::unexpected(session.error());
-  Job::Worker& worker = job.at(rank);
   worker.session = std::move(*session);
-  worker.share = std::move(*share);
+  worker.share = std::move(share);
   return {};
 }
 
 void Resources::drop_worker(Job& job, Rank rank) {
   Job::Worker& worker = job.at(rank);
   if (worker.session) {
-    mapper_.discard(std::move(worker.session->worker_region));
-    for (Mapping& memory : worker.session->registered) mapper_.discard(std::move(memory));
+    mapper_.discard(job.owner(), std::move(worker.session->worker_region));
+    for (Mapping& memory : worker.session->registered)
+      mapper_.discard(job.owner(), std::move(memory));
     hold(job.owner(), std::move(worker.session->switch_region));
   }
   while (!worker.registered.empty()) give_back(job, worker, worker.registered.begin()->first);
+  // A fallback server that is lost has a successor: the job must not end because others have taken
+  // up its place meanwhile.
+  Handles::Share kept = rank == kFallbackRank ? std::move(worker.share) : Handles::Share();
   worker = Job::Worker{};
+  worker.share = std::move(kept);
 }
 
 Result<void> Resources::take(Job& job, Job::Worker& worker, uint32_t number, uint64_t bytes) {

@@ -79,26 +79,39 @@ void ResultBuffers::make(Job& job, uint64_t bytes) {
   Job::ResultBuffer buffer{{}, *first, static_cast<uint32_t>(units), {}, 0};
   if (auto taken = resources_.take(job, buffer); !taken)
     return tell(job, {.status = taken.error().status, .text = taken.error().text});
+  forget_ended();
   const uint64_t token = resources_.mapper().new_token();
-  making_[token] = job.id;
-  resources_.mapper().make(token, "ina-shared-results", buffer.bytes());
+  making_[token].job = job.id;
+  if (job.tenant.empty()) making_[token].user = job.uid;
+  resources_.mapper().make(job.owner(), token, "ina-shared-results", buffer.bytes());
   job.making.emplace(std::move(buffer));
 }
 
 void ResultBuffers::on_made(Mapper::Done& done) {
-  Job* job = making(done.token);
-  if (!job) return;
+  const auto found = making_.extract(done.token);
+  if (!found) return;
+  Job* job = maker(found.mapped());
+  if (!job) {
+    if (found.mapped().user) connections_.charge_time({.uid = *found.mapped().user}, done.spent);
+    return;
+  }
   for (Job::Worker& member : job->members)
     if (member.client) connections_.charge_time(member.client->peer, done.spent / job->workers);
   add(*job, done.region);
 }
 
-/// For which a result buffer is being made; nullptr: it has ended.
-Job* ResultBuffers::making(uint64_t token) {
-  const auto found = making_.extract(token);
-  if (!found) return nullptr;
-  Job* job = jobs_.find(found.mapped());
+/// The job for which a result buffer is being made; nullptr: it has ended.
+Job* ResultBuffers::maker(const Making& making) const {
+  Job* job = jobs_.find(making.job);
   return job && job->making ? job : nullptr;
+}
+
+/// Takes back what waits to be made for jobs that have ended: a user whose jobs come and go leaves
+/// no more of it than others.
+void ResultBuffers::forget_ended() {
+  std::erase_if(making_, [this](const auto& entry) {
+    return !maker(entry.second) && resources_.mapper().withdraw(entry.first);
+  });
 }
 
 void ResultBuffers::add(Job& job, Result<io::shm::Region>& region) {

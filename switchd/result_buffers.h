@@ -2,7 +2,10 @@
 // docs/protocol.md, "Registered memory and result buffers".
 #pragma once
 
+#include <sys/types.h>
+
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,9 +40,14 @@ class ResultBuffers {
   void on_made(Mapper::Done& done);
 
  private:
+  struct Making {
+    JobId job{};
+    std::optional<uid_t> user;  ///< whose job it is; none: a tenant's
+  };
   void share(Job& job);
   void make(Job& job, uint64_t bytes);
-  Job* making(uint64_t token);
+  Job* maker(const Making& making) const;
+  void forget_ended();
   void add(Job& job, Result<io::shm::Region>& region);
   void tell(Job& job, const control::answer::Results& results, const std::vector<int>& fds = {});
 
@@ -49,7 +57,7 @@ class ResultBuffers {
   const JobTable& jobs_;
   Connections& connections_;
   JobEnding& ending_;
-  std::map<uint64_t, JobId> making_;  ///< jobs for which the mapper makes one, by token
+  std::map<uint64_t, Making> making_;  ///< for which the mapper makes one, by token
 };
 
 }  // namespace ina::switchd

@@ -33,6 +33,7 @@ STUCK_S = 5
 VICTIM = "victim"
 RESERVED = "reserved"
 SUM_ELEMENTS = 16384
+NEWCOMER_INTERFACE = 3  # of the bridge; the victim has 0
 
 CONFIG = """\
 log: {{file: "{log}"}}
@@ -197,11 +198,12 @@ class Sums:
 
 class Bed:
     def __init__(self, build, *, tenants=True, nofile=None, control="", more="", mapped=0,
-                 register_every=0, bridge=False, listen=""):
+                 register_every=0, bridge=False, newcomer_at_bridge=False, listen=""):
         """`nofile`: the switch's RLIMIT_NOFILE. `mapped`: memory mappings that the switch gets
         besides its own. `register_every`: the victim registers memory each time after this number
-        of sums. `bridge`: rank 1 of the victim is behind an ina-memif, which is attacked. `listen`:
-        control.listen, for those who have a token that nobody else knows."""
+        of sums. `bridge`: rank 1 of the victim is behind an ina-memif, which is attacked;
+        `newcomer_at_bridge`: so are the newcomer's workers. `listen`: control.listen, for those who
+        have a token that nobody else knows."""
         self.build = pathlib.Path(build)
         self.nofile = nofile
         self.mapped = mapped
@@ -209,6 +211,7 @@ class Bed:
         self.switch = None
         self.bridge = None
         self.has_bridge = bridge
+        self.newcomer_at_bridge = newcomer_at_bridge
         self.newcomer = None
         self.figures = {}  # more of the row's results
         self.trouble = ""
@@ -428,8 +431,10 @@ class Bed:
         self.newcomer_log = self.folder / "newcomer"
         self.newcomer_log.touch()
         os.chown(self.newcomer_log, NEWCOMER_UID, NEWCOMER_UID)
-        self.newcomer = Worker([sys.executable, HERE / "newcomer.py", NEWCOMER_UID, self.socket,
-                                self.newcomer_log], self.folder, "newcomer")
+        where = ([self.attacked, self.newcomer_log, NEWCOMER_INTERFACE] if self.newcomer_at_bridge
+                 else [self.socket, self.newcomer_log])
+        self.newcomer = Worker([sys.executable, HERE / "newcomer.py", NEWCOMER_UID, *where],
+                               self.folder, "newcomer")
         self.wait("the newcomer", lambda: "join" in self.newcomer_log.read_text())
 
     def newcomer_joined_after(self, time_ns):

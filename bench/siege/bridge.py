@@ -1,10 +1,33 @@
 """Attacks on ina-memif over its control socket."""
 
+import time
+
 import peer
 from attack import Holder
 
 MOST_HELD = 24
 FIRST_INTERFACE = 1  # the victim has 0
+
+
+def join_request(job, interface, rank=0, world=1, **more):
+    """Returns the `join` of a worker with frames. The bridge needs no memif for it."""
+    address = {"mac": [2, 0, 0, 0, 1, interface], "ip": 0x0A000100 + interface, "udp_port": 9000}
+    return peer.join_request(job, rank, world, transport="frame", interface=interface,
+                             address=address, **more)
+
+
+def run_job(path, job, interface, **more):
+    """Returns a connection to the bridge at `path` whose job of one worker runs."""
+    one = peer.Peer(path)
+    try:
+        one.send(join_request(job, interface, **more))
+        one.hear("joined")
+        one.send({"type": "attach"})
+        one.hear("ready")
+        return one
+    except BaseException:
+        one.close()
+        raise
 
 
 class Abandoned(Holder):
@@ -15,11 +38,7 @@ class Abandoned(Holder):
         one = self.connect()
         if one is None:
             raise OSError("no room for a connection")
-        interface = FIRST_INTERFACE + number % 3
-        address = {"mac": [2, 0, 0, 0, 1, interface], "ip": 0x0A000100 + interface,
-                   "udp_port": 9000}
-        one.send(peer.join_request(self.name(), 0, world, transport="frame", interface=interface,
-                                   address=address))
+        one.send(join_request(self.name(), FIRST_INTERFACE + number % 3, 0, world))
         one.hear("joined")
         return one
 
@@ -36,6 +55,36 @@ class Abandoned(Holder):
                     one.hear("waiting")
         if len(self.held) > MOST_HELD:
             super().end()
+
+
+class HoldBridge(Holder):
+    """Takes all connections that the bridge lets a user have, and asks a question on each."""
+
+    BEGIN_S = 2.5
+
+    def begin(self):
+        until = time.monotonic() + self.BEGIN_S
+        while self.take() and time.monotonic() < until:
+            pass
+
+    def step(self):
+        self.take()
+        super().step()
+
+    def take(self):
+        """Returns whether there may be more of them."""
+        one = self.connect()
+        if one is None:
+            return True
+        with self.trying("questions"):
+            said = one.ask({"type": "explain"})
+            if said["type"] != "refused":
+                self.most("places", len(self.held))
+                return True
+            self.drop(one)
+            return "already" not in said["text"]
+        self.drop(one)
+        return True
 
 
 class UnreadThroughBridge(Holder):
@@ -56,4 +105,5 @@ class UnreadThroughBridge(Holder):
             self.begin()
 
 
-ATTACKS = {"bridge_abandoned": Abandoned, "bridge_unread": UnreadThroughBridge}
+ATTACKS = {"bridge_abandoned": Abandoned, "bridge_hold": HoldBridge,
+           "bridge_unread": UnreadThroughBridge}

@@ -370,7 +370,9 @@ class Squat(Holder):
 
     def begin(self):
         with self.trying("jobs"):
-            one, joined = peer.join(self.path, self.options["name"], self.options["rank"], 2)
+            one, joined = peer.patiently(
+                lambda: peer.join(self.path, self.options["name"], self.options["rank"], 2),
+                peer.TIMEOUT_S)
             self.held.append(one)
             peer.attach(one, joined, wait=False)
 

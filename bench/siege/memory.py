@@ -1,5 +1,6 @@
 """Attacks by memory that the switch maps, and is made to fill or to keep."""
 
+import contextlib
 import fcntl
 import os
 import time
@@ -152,6 +153,42 @@ class RegisterLoop(Holder):
         super().end()
 
 
+class RegisterQueue(Holder):
+    """Has the switch map large memory of many workers at once: it can do that one after another
+    only."""
+
+    WORKERS = 16
+    BYTES = 256 * MIB
+
+    def prepare(self):
+        self.fd = peer.memory_file(self.BYTES)
+
+    def begin(self):
+        until = time.monotonic() + 3
+        name = self.name()
+        for rank in range(self.WORKERS):
+            with self.trying("workers"):
+                one, _ = peer.patiently(
+                    lambda rank=rank: peer.join(self.path, name, rank, self.WORKERS,
+                                                window_bytes=4096), until - time.monotonic())
+                self.held.append(one)
+        self.did["unanswered"] = 0
+        # All at once: messages would wait until the user has paid for the time of the joins.
+        time.sleep(0.2)
+        for one in self.held:
+            with self.trying("asked"):
+                one.send({"type": "register", "number": 1, "bytes": self.BYTES}, [self.fd])
+                one.socket.settimeout(0)
+                self.count("unanswered")
+
+    def step(self):
+        for one in self.held:
+            with contextlib.suppress(BlockingIOError):
+                if one.receive()["type"] == "registered":
+                    self.count("unanswered", -1)
+        super().step()
+
+
 class ShareResults(Holder):
     """Requests result buffers of the largest size, again and again: the switch has to allocate
     them."""
@@ -194,4 +231,5 @@ class ShareResultsBounds(Holder):
 
 ATTACKS = {"sparse": Sparse, "beyond_end": BeyondEnd, "sparse_regions": SparseRegions,
            "full": Full, "mappings": Mappings, "register_loop": RegisterLoop,
-           "share_results": ShareResults, "share_results_bounds": ShareResultsBounds}
+           "register_queue": RegisterQueue, "share_results": ShareResults,
+           "share_results_bounds": ShareResultsBounds}

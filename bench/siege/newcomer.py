@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """A user who asks ina-switchd for a job every now and then, and measures the time.
 
-    newcomer.py UID SOCKET FILE
+    newcomer.py UID SOCKET FILE [INTERFACE]
 
 Every ASK_S the program asks for the state of its job, and the conductor answers. Every JOIN_S it
-makes a job of one worker, waits until that job runs, and leaves. FILE gets one line for each: kind
-("answer", "join", "failed"), beginning and end (CLOCK_MONOTONIC, ns), and for "failed" the error.
-The program ends at the end of its input.
+makes a job of one worker with the window that the switch gives to those who name none, waits until
+that job runs, and leaves. With INTERFACE, SOCKET is that of an ina-memif, and the worker is on this
+interface of it. FILE gets one line for each: kind ("answer", "join", "failed"), beginning and end
+(CLOCK_MONOTONIC, ns), and for "failed" the error. The program ends at the end of its input.
 """
 
 import os
@@ -15,6 +16,7 @@ import sys
 import time
 
 import attack
+import bridge
 import peer
 from attacker import become
 
@@ -30,8 +32,14 @@ def connected(path):
     return one
 
 
+def run_job(path, name, interface):
+    if interface:
+        return bridge.run_job(path, name, int(interface[0]), window_bytes=0)
+    return peer.run_job(path, name, window_bytes=0)[0]
+
+
 def main():
-    uid, path, file = sys.argv[1:]
+    uid, path, file, *interface = sys.argv[1:]
     become(int(uid))
     asker = None
     number = 0
@@ -43,8 +51,9 @@ def main():
             try:
                 if joining:
                     number += 1
-                    one, _ = peer.patiently(
-                        lambda: peer.run_job(path, f"newcomer-{os.getpid()}-{number}"), DEADLINE_S)
+                    one = peer.patiently(
+                        lambda: run_job(path, f"newcomer-{os.getpid()}-{number}", interface),
+                        DEADLINE_S)
                     end = time.monotonic_ns()
                     peer.leave(one)
                     join_at = time.monotonic() + JOIN_S

@@ -139,13 +139,15 @@ class Play:
         outage = self.meanwhile(kind, peak)
         until = start + int(self.slice_s * 1e9)
         give_up = start + int((self.slice_s + self.row.begin_s) * 1e9)
+        begun = start
         while time.monotonic_ns() < until or by and by.waits and time.monotonic_ns() < give_up:
             self.sample(peak)
-            if by:
+            if by and by.waits:
                 by.answered(SAMPLE_S)
+                begun = time.monotonic_ns()
             time.sleep(SAMPLE_S)
         if kind == "attack":
-            self.see_others_served(start)
+            self.see_others_served(begun)
         if by and not by.order("end", DEADLINE_S / 3):
             self.lost = True
             self.problem(f"the attacker is stuck in the switch's hands, or gone: "
@@ -162,12 +164,13 @@ class Play:
         self.slices.append(Slice(kind, start, end, self.bed.log_bytes() - log, peak, outage))
         time.sleep(DRAIN_S)
 
-    def see_others_served(self, start):
-        """Checks, while the attack goes on, that a newcomer and the victim are served."""
+    def see_others_served(self, begun):
+        """Checks, while the attack goes on, that a newcomer and the victim are served. `begun`: when
+        the attacker had taken all that it takes."""
         until = time.monotonic() + SERVED_S
         first = self.bed.sums.count()
         while time.monotonic() < until and self.bed.switch.poll() is None:
-            served = self.row.crowded or self.bed.newcomer_joined_after(start)
+            served = self.row.crowded or self.bed.newcomer_joined_after(begun)
             if served and self.bed.sums.count() > first:
                 return
             time.sleep(SAMPLE_S)

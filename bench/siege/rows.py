@@ -3,8 +3,10 @@
 import contextlib
 import dataclasses
 import subprocess
+import time
 import typing
 
+import peer
 from bed import DEADLINE_S, MIB, NEWCOMER_UID, RESERVED, VICTIM
 from deceived import PORT, deceive
 
@@ -124,14 +126,33 @@ def kill_and_start(bed):
     return ["the victim's job does not come back"]
 
 
+def join_meanwhile(bed):
+    """Root's worker joins while the attacker's memory waits to be mapped."""
+    attacker = bed.workers[0]
+    if not attacker.waits:
+        return []  # a slice of honest work
+    attacker.answered()
+    asked = attacker.did.get("unanswered", 0)
+    # The first answer means that the others wait for their turn.
+    until = time.monotonic() + DEADLINE_S
+    while attacker.did.get("unanswered") == asked and time.monotonic() < until:
+        attacker.order("count")
+    one, _ = peer.run_job(bed.socket, "meanwhile", window_bytes=0)
+    attacker.order("count")
+    peer.leave(one)
+    if not asked or attacker.did["unanswered"] < asked / 4:
+        return ["a worker's join waited until the memory was mapped that another user registered"]
+    return []
+
+
 def false_switch(kind, what):
     """A row whose attack is a false switch. `kind`: the clients, as deceived.py has them."""
     return Row(f"false_switch_{kind}", what, "false_switch", {"port": PORT}, pairs=3,
                alongside=lambda bed: deceive(bed, kind))
 
 
-def on_bridge(name, what, attack, **options):
-    return Row(f"bridge_{name}", what, attack, options, bed={"bridge": True})
+def on_bridge(name, what, attack, bed=None, **options):
+    return Row(f"bridge_{name}", what, attack, options, bed={"bridge": True} | (bed or {}))
 
 
 def linger(ways, name, what, **more):
@@ -187,6 +208,10 @@ ROWS = (
         "mappings", {"seconds": 2.5}, tenants=False, pairs=1, crowded=True, begin_s=12,
         bed={"mapped": -400, "register_every": 50}),
     Row("register_loop", "registers and unregisters all the time", "register_loop"),
+    # Others' windows are so large that their regions are as large as by default, and count little.
+    Row("register_queue", "16 workers that register 256 MiB each at once, while others join; policy "
+        "`esa`", "register_queue", alongside=join_meanwhile,
+        bed={"more": "aggregator: {policy: esa}\njobs: {window_bytes: 1 MiB}\n"}),
     Row("share_results", "result buffers of 24 MiB, made and freed all the time", "share_results",
         {"bytes": 24 * MIB}),
     Row("share_results_no_quota", "the same with 128 MiB; no quota", "share_results",
@@ -240,7 +265,8 @@ ROWS = (
               "silent", ways=["wrong", "unread", "many"], silent="FLUSH"),
     on_bridge("abandoned", "workers that stop at every stage of joining by `ina-memif`, stay, and "
               "go without a word", "bridge_abandoned"),
-    on_bridge("hold", "all connections that `ina-memif` takes, without a word", "hold_connections"),
+    on_bridge("hold", "all connections that `ina-memif` takes, with a question on each; the third "
+              "user is behind `ina-memif`, too", "bridge_hold", bed={"newcomer_at_bridge": True}),
     on_bridge("garbage", "each control message with fields of wrong types, to `ina-memif`",
               "garbage"),
     on_bridge("unread", "questions for the status by `ina-memif`, whose answers nobody reads",

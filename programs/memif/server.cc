@@ -24,7 +24,7 @@ constexpr Nanos kLongestSleepNs = 1'000'000;
 constexpr Nanos kControlNs = 1'000'000;
 constexpr Nanos kNobodyNs = 1'000'000'000;
 // As the switch's control.join_timeout and control.max_unjoined.
-constexpr Nanos kFirstWordNs = 10'000'000'000;
+constexpr Nanos kJoinTimeoutNs = 10'000'000'000;
 constexpr size_t kMaxUnjoined = 64;
 constexpr int kAcceptedPerTurn = 4;
 constexpr Nanos kRefusedPauseNs = 10'000'000;
@@ -151,12 +151,7 @@ void Server::turn(Nanos timeout_ns) {
     const bool goes_on = serve(one, worker_ready, switch_ready);
     // Messages of many connections must not add up to a pause for those with packets.
     if (worker_ready || switch_ready) (void)poll_interfaces();
-    if (goes_on) continue;
-    const control::WorkTimer timer;
-    const control::PeerCredentials peer = one.session->peer();
-    logging::info("connection closed", peer.source())("worker", one.session->name());
-    one.session.reset();
-    budget_.charge(peer.key(), timer.spent_ns(), timer.began_ns());
+    if (!goes_on) close(one);
   }
   std::erase_if(connected_, [](const Connected& one) { return !one.session; });
   doorman_->turn();
@@ -165,6 +160,15 @@ void Server::turn(Nanos timeout_ns) {
   if (!ready(kEvent)) return;
   drain_event(event_.get());
   if (report_wanted_.exchange(false)) report();
+}
+
+/// Its entry is left to the caller.
+void Server::close(Connected& one) {
+  const control::WorkTimer timer;
+  const control::PeerCredentials peer = one.session->peer();
+  logging::info("connection closed", peer.source())("worker", one.session->name());
+  one.session.reset();
+  budget_.charge(peer.key(), timer.spent_ns(), timer.began_ns());
 }
 
 /// When its user may take more of the thread's time; not after `now`: at once.
@@ -197,13 +201,14 @@ bool Server::wait(Nanos timeout_ns) {
 bool Server::serve(Connected& one, bool worker_ready, bool switch_ready) {
   const control::WorkTimer timer;
   const Nanos now = timer.began_ns();
-  const bool silent = one.session->switch_fd() < 0 && now - one.since > kFirstWordNs;
-  if (!worker_ready && !switch_ready) return !silent;
+  // Whatever else it says: questions alone hold no place.
+  const auto stays = [&] { return one.session->has_worker() || now - one.since <= kJoinTimeoutNs; };
+  if (!worker_ready && !switch_ready) return stays();
   // The switch's last messages before its end come first.
   const bool goes_on = (!switch_ready || one.session->on_switch()) &&
                        (!worker_ready || (one.heard && one.session->on_worker()));
   budget_.charge(one.session->peer().key(), timer.spent_ns(), now);
-  return goes_on && !silent;
+  return goes_on && stays();
 }
 
 void Server::charge_for_doorman() {
@@ -237,12 +242,12 @@ void Server::take_in(control::Connection worker) {
   const control::PeerCredentials peer = worker.peer();
   const Nanos now = now_ns();
   std::string text;
-  if (connected_.size() >= interfaces_.size() + kMaxUnjoined) {
-    text = fmt::format("ina-memif has {} connections already", connected_.size());
-  } else if (!peer.is_trusted() && budget_.free_at(peer.key(), now) > now) {
+  if (!peer.is_trusted() && budget_.free_at(peer.key(), now) > now) {
     text = "this user keeps ina-memif busier than it may: its share is a tenth of the time";
     // Nor may it come back at once: refusals take time, too.
     accept_again_ = now + kRefusedPauseNs;
+  } else {
+    text = no_room(peer);
   }
   if (!text.empty()) {
     logging::warn("connection refused", peer.source())("peer", peer.text())("text", text);
@@ -259,6 +264,32 @@ void Server::take_in(control::Connection worker) {
       {std::make_unique<Session>(std::move(worker), std::move(barred), config_.switch_socket,
                                  static_cast<Interfaces&>(*this)),
        now});
+}
+
+/// Why a connection cannot be served; empty if it can.
+std::string Server::no_room(const control::PeerCredentials& peer) {
+  std::vector<Place> places;
+  for (const Connected& one : connected_)
+    places.push_back({one.session->peer().key(), one.session->has_worker()});
+  const size_t most = interfaces_.size() + kMaxUnjoined;
+  const size_t own = places_of(places, peer.key());
+  if (!peer.is_trusted() && own >= places_per_user(most))
+    return fmt::format("uid {} has {} connections to ina-memif already, of {} for all users",
+                       peer.uid, own, most);
+  if (places.size() < most || make_room(peer.key(), places)) return {};
+  return fmt::format("ina-memif has {} connections already", places.size());
+}
+
+/// Closes a connection of a user who has more of them without a worker than the newcomer.
+bool Server::make_room(uint64_t newcomer, const std::vector<Place>& places) {
+  const auto place = place_to_give_up(places, newcomer);
+  if (!place) return false;
+  const auto one = connected_.begin() + static_cast<ptrdiff_t>(*place);
+  one->session->give_way(
+      "ina-memif needs the place of this connection, which has no worker, for others");
+  close(*one);
+  connected_.erase(one);
+  return true;
 }
 
 // ---- interfaces

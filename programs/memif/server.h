@@ -15,6 +15,7 @@
 #include "control/socket.h"
 #include "control/work_budget.h"
 #include "io/ethdev/ethdev_port.h"
+#include "programs/memif/places.h"
 #include "programs/memif/relay.h"
 #include "programs/memif/session.h"
 
@@ -74,6 +75,9 @@ class Server final : private Interfaces {
   void charge_for_doorman();
   void accept_workers();
   void take_in(control::Connection worker);
+  std::string no_room(const control::PeerCredentials& peer);
+  bool make_room(uint64_t newcomer, const std::vector<Place>& places);
+  void close(Connected& one);
   void report() const;
   void ring();
 

@@ -170,6 +170,13 @@ Result<answer::Joined> Session::attach(control::Heard heard) {
   return joined;
 }
 
+void Session::give_way(const std::string& text) {
+  logging::warn("refused", peer_.source())("worker", name())("status", INA_ERR_REFUSED)("text",
+                                                                                        text);
+  const answer::Refused refused{.status = INA_ERR_REFUSED, .text = text, .retry = true};
+  (void)worker_.send_text(control::to_text(refused));
+}
+
 /// True: the session goes on.
 bool Session::refuse(const Error& error) {
   logging::warn("refused", peer_.source())("worker", name())("status", error.status)("text",

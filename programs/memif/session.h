@@ -50,9 +50,14 @@ class Session {
   bool on_worker();
   bool on_switch();
 
+  /// Tells the worker that its place is needed for others; it may try again. This is the end.
+  void give_way(const std::string& text);
+
   int worker_fd() const { return worker_.fd(); }
   /// -1: the switch was not asked for anything yet.
   int switch_fd() const { return switch_.fd(); }
+  /// The switch has taken the worker into a job.
+  bool has_worker() const { return transport_ != nullptr; }
   /// "job train rank 3 (pid 4711)", as far as it is known.
   std::string name() const;
   const control::PeerCredentials& peer() const { return peer_; }

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <exception>
 
 #include "common/clock.h"
 #include "transport/frame_join.h"
@@ -22,10 +23,15 @@ Result<std::unique_ptr<JobServer>> JobServer::start(const Way& way, uint32_t id,
                                                     Nanos timeout_ns) {
   std::unique_ptr<JobServer> server(new JobServer);
   server->id_ = id;
-  auto joined = server->join(way, timeout_ns);
-  if (!joined && joined.error().status == INA_ERR_ABORTED) return nullptr;
-  if (!joined) return tl::unexpected(joined.error());
-  server->thread_ = std::thread([raw = server.get(), idle] { raw->run(idle); });
+  try {
+    auto joined = server->join(way, timeout_ns);
+    if (!joined && joined.error().status == INA_ERR_ABORTED) return nullptr;
+    if (!joined) return tl::unexpected(joined.error());
+    server->thread_ = std::thread([raw = server.get(), idle] { raw->run(idle); });
+  } catch (const std::exception& e) {  // what one job lacks must not end the others' server
+    return fail(INA_ERR_NO_MEMORY, "ina-psd cannot start its thread, or has no memory for it: " +
+                                       std::string(e.what()));
+  }
   return server;
 }
 
@@ -53,15 +59,13 @@ Result<request::JoinFallback> JobServer::join_message(const Way& way, Nanos time
 Result<void> JobServer::join(const Way& way, Nanos timeout_ns) {
   const auto message = join_message(way, timeout_ns);
   if (!message) return tl::unexpected(message.error());
-  auto connection = control::Connection::open(way.socket, timeout_ns);
+  auto connection = control::Connection::open(way.socket, 0);  // the caller tries again
   if (!connection) return tl::unexpected(connection.error());
   control_ = std::move(*connection);
-  if (auto sent = control::say(control_, *message); !sent) return sent;
-  auto reply = control::hear(control_, timeout_ns);
+  auto reply = control::ask(control_, *message, timeout_ns);
   if (!reply) return tl::unexpected(reply.error());
   if (!*reply) return fail(INA_ERR_TIMEOUT, "the switch did not answer the request to join a job");
   const answer::Message& said = (*reply)->message;
-  if (answer::is_no_room(said)) return fail(INA_ERR_NO_SWITCH, control::error_of(said).text);
   const auto* const joined = std::get_if<answer::FallbackJoined>(&said);
   if (!joined) return tl::unexpected(control::error_of(said));
   return attach(*joined, **reply, way);
@@ -71,7 +75,6 @@ Result<void> JobServer::join(const Way& way, Nanos timeout_ns) {
 Result<void> JobServer::attach(const answer::FallbackJoined& joined, control::Heard& heard,
                                const Way& way) {
   const answer::Place& place = joined.place;
-  name_ = joined.job;
   aggregator::FallbackConfig config;
   config.workers = joined.workers;
   config.window = place.window;

@@ -27,15 +27,14 @@ struct Way {
 
 class JobServer {
  public:
-  /// Joins job `id` and begins to serve it. Nothing: the job has ended.
+  /// Joins job `id` and begins to serve it. Nothing: the job has ended. Waits for each answer of
+  /// the switch, but not for a switch that is not there.
   static Result<std::unique_ptr<JobServer>> start(const Way& way, uint32_t id, IdleMode idle,
                                                   Nanos timeout_ns);
   ~JobServer();
 
   /// The connection on which the switch says that the job has ended.
   const control::Connection& control() const { return control_; }
-  uint32_t id() const { return id_; }
-  const std::string& name() const { return name_; }
 
  private:
   JobServer() = default;
@@ -48,7 +47,6 @@ class JobServer {
   void report_mismatch();
 
   uint32_t id_ = 0;
-  std::string name_;
   control::Connection control_;
   client::BulkCopier copier_{1, 1};
   std::unique_ptr<client::Transport> transport_;

@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "common/clock.h"
@@ -18,6 +19,7 @@ namespace {
 constexpr Nanos kTimeoutNs = 5'000'000'000;
 constexpr int kRetryMs = 20;
 constexpr int kLongestRetryMs = 1000;
+constexpr Nanos kLongestPauseNs = 1'000'000'000;
 
 /// Neither time nor another try changes it.
 bool is_final(ina_status status) {
@@ -69,7 +71,7 @@ Result<void> Server::run() {
     if (served.error().text != last_text)
       logging::warn("trying again", way_.socket)("text", served.error().text);
     last_text = served.error().text;
-    // Each failure to serve a job costs the switch an epoch, of which it has some thousands.
+    // Each beginning may cost every job an epoch, of which the switch has some thousands.
     pause_ms = status == INA_ERR_INTERNAL ? std::min(2 * pause_ms, kLongestRetryMs) : kRetryMs;
     if (stopped(pause_ms)) break;
   }
@@ -87,15 +89,18 @@ Result<void> Server::serve() {
     return sent;
   for (;;) {
     std::vector<pollfd> fds = {{stop_event_.get(), POLLIN, 0}, {control_.fd(), POLLIN, 0}};
-    for (const auto& [id, job] : jobs_) fds.push_back({job->control().fd(), POLLIN, 0});
-    ::poll(fds.data(), fds.size(), -1);
+    for (const auto& [id, job] : jobs_)
+      if (job.server) fds.push_back({job.server->control().fd(), POLLIN, 0});
+    ::poll(fds.data(), fds.size(), wait_ms());
     if (fds[0].revents != 0) return {};
     logging::report_omitted(now_ns());
-    if (auto looked = look_after_jobs(); !looked) return looked;
     const auto heard = control::hear(control_, 0);
     if (!heard) return tl::unexpected(heard.error());
-    if (!*heard) continue;
-    if (auto handled = on_message((*heard)->message); !handled) return handled;
+    for (auto job = jobs_.begin(); job != jobs_.end();)
+      job = look_after(*job) ? std::next(job) : jobs_.erase(job);
+    if (*heard)
+      if (auto handled = on_message((*heard)->message); !handled) return handled;
+    if (auto joined = join_next(); !joined) return joined;
   }
 }
 
@@ -106,41 +111,82 @@ Result<void> Server::on_message(const answer::Message& message) {
   if (const auto* serving = std::get_if<answer::Serving>(&message)) {
     logging::info("serving", way_.socket)("switch", way_.socket)("version", serving->library);
   } else if (const auto* offered = std::get_if<answer::Job>(&message)) {
-    auto job = JobServer::start(way_, offered->job_id, config_.idle, kTimeoutNs);
-    if (!job)
-      return fail(is_final(job.error().status) ? job.error().status : INA_ERR_INTERNAL,
-                  "cannot serve job '" + offered->job + "': " + job.error().text);
-    if (*job) {
-      logging::info("job served", way_.socket)("job", (*job)->name())("id", (*job)->id());
-      jobs_[(*job)->id()] = std::move(*job);
-    }
+    Job& job = jobs_[offered->job_id];
+    job.name = offered->job;
+    // A user with many jobs must not silence what is said of others'.
+    job.source = offered->owner.empty() ? way_.socket : offered->owner;
   } else {
     return {};
   }
   return control::say(control_, request::NextJob{});
 }
 
-/// Lets go of jobs that have ended. Losing a job otherwise means to begin anew.
-Result<void> Server::look_after_jobs() {
-  for (auto job = jobs_.begin(); job != jobs_.end();) {
-    const auto heard = control::hear(job->second->control(), 0);
-    if (!heard)
-      return fail(INA_ERR_SWITCH_LOST, "job '" + job->second->name() + "': " + heard.error().text);
-    if (!*heard) {
-      ++job;
-      continue;
-    }
-    const answer::Message& said = (*heard)->message;
-    if (const auto* dropped = std::get_if<answer::Dropped>(&said)) {
-      logging::warn("not heard", way_.socket)("job", job->second->name())("text", dropped->text);
-      continue;  // there may be more
-    }
-    if (const auto* refused = std::get_if<answer::Refused>(&said))
-      return fail(INA_ERR_INTERNAL, "job '" + job->second->name() + "': " + refused->text);
-    logging::info("job ended", way_.socket)("job", job->second->name())("id", job->second->id());
-    job = jobs_.erase(job);
+/// The one that has waited longest; end(): none waits.
+Server::Jobs::iterator Server::next_to_join() {
+  auto next = jobs_.end();
+  for (auto job = jobs_.begin(); job != jobs_.end(); ++job)
+    if (!job->second.server && (next == jobs_.end() || job->second.due < next->second.due))
+      next = job;
+  return next;
+}
+
+/// Until a job is to be joined; -1: none is.
+int Server::wait_ms() {
+  const auto next = next_to_join();
+  if (next == jobs_.end()) return -1;
+  constexpr Nanos kMs = 1'000'000;
+  return static_cast<int>(std::max<Nanos>(0, next->second.due - now_ns() + kMs - 1) / kMs);
+}
+
+/// Joins a job, if one is due. What goes wrong is this job's alone, and the others go on; but what
+/// neither time nor another job would change ends the server.
+Result<void> Server::join_next() {
+  const auto next = next_to_join();
+  if (next == jobs_.end() || next->second.due > now_ns()) return {};
+  Job& job = next->second;
+  auto server = JobServer::start(way_, next->first, config_.idle, kTimeoutNs);
+  if (!server) {
+    if (is_final(server.error().status)) return tl::unexpected(server.error());
+    put_off(*next, server.error().text);
+  } else if (!*server) {
+    jobs_.erase(next);
+  } else {
+    job.server = std::move(*server);
+    job.last_text.clear();
+    logging::info("job served", job.source)("job", job.name)("id", next->first);
   }
   return {};
+}
+
+/// The job is joined later. Each time may cost it an epoch, so the pauses become longer.
+void Server::put_off(Jobs::value_type& entry, const std::string& text) {
+  auto& [id, job] = entry;
+  job.server.reset();
+  job.due = now_ns() + job.pause_ns;
+  job.pause_ns = std::min(2 * job.pause_ns, kLongestPauseNs);
+  if (text != job.last_text)
+    logging::warn("job not served, trying again", job.source)("job", job.name)("id", id)("text",
+                                                                                         text);
+  job.last_text = text;
+}
+
+/// Hears a job's connection. False: the job has ended. One that was lost otherwise is joined again.
+bool Server::look_after(Jobs::value_type& entry) {
+  auto& [id, job] = entry;
+  while (job.server) {
+    const auto heard = control::hear(job.server->control(), 0);
+    if (heard && !*heard) break;
+    const auto* const said = heard ? &(*heard)->message : nullptr;
+    if (const auto* dropped = said ? std::get_if<answer::Dropped>(said) : nullptr) {
+      logging::warn("not heard", job.source)("job", job.name)("text", dropped->text);
+    } else if (!said || std::holds_alternative<answer::Refused>(*said)) {
+      put_off(entry, said ? control::error_of(*said).text : heard.error().text);
+    } else {
+      logging::info("job ended", job.source)("job", job.name)("id", id);
+      return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace ina::psd

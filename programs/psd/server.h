@@ -28,17 +28,33 @@ class Server {
   void stop();
 
  private:
+  static constexpr Nanos kFirstPauseNs = 20'000'000;
+  /// One that the switch has offered.
+  struct Job {
+    std::string name;
+    std::string source;                 ///< of its lines in the log
+    std::unique_ptr<JobServer> server;  ///< none: the job is still to be joined, at `due`
+    Nanos due = 0;
+    Nanos pause_ns = kFirstPauseNs;  ///< before another try
+    std::string last_text;           ///< of what went wrong
+  };
+  using Jobs = std::map<uint32_t, Job>;  ///< by identifier
+
   Result<void> find_way();
   Result<void> serve();
   Result<void> on_message(const answer::Message& message);
-  Result<void> look_after_jobs();
+  Jobs::iterator next_to_join();
+  Result<void> join_next();
+  void put_off(Jobs::value_type& job, const std::string& text);
+  bool look_after(Jobs::value_type& job);
+  int wait_ms();
   bool stopped(int timeout_ms) const;
 
   ServerConfig config_;
   Way way_;
   Fd stop_event_;
   control::Connection control_;
-  std::map<uint32_t, std::unique_ptr<JobServer>> jobs_;  ///< by identifier
+  Jobs jobs_;
 };
 
 }  // namespace ina::psd

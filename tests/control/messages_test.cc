@@ -198,6 +198,7 @@ std::vector<Golden> goldens() {
   says(answer::Epoch{5}, R"({"epoch":5,"type":"epoch"})");
   says(answer::Serving{"0.1.0"}, R"({"library":"0.1.0","type":"serving"})");
   says(answer::Job{5, "train"}, R"({"job":"train","job_id":5,"type":"job"})");
+  says(answer::Job{5, "train", "red"}, R"({"job":"train","job_id":5,"owner":"red","type":"job"})");
   says(answer::Status{}, R"({"type":"status"})");
   says(answer::Status{{{"jobs", Json::array()}}}, R"({"status":{"jobs":[]},"type":"status"})");
   says(answer::Trace{}, R"({"type":"trace"})");

@@ -71,19 +71,31 @@ class MemifBridge : public testing::Test {
         << "}\nstatic: {slots_per_job: 256}\nfallback: {home: " << home
         << "}\njobs: {window_bytes: 128KiB}\nswitch: {lcores: 2}\neal: {file_prefix: ina-e2e-"
         << ::getpid() << ", huge: no}\nlog: {file: " << (dir_ / "log")
-        << "}\ncontrol: {socket: " << socket() << "}\n";
+        << "}\ncontrol: {socket: " << socket() << more_control_ << "}\n";
     switch_.emplace(std::vector<std::string>{INA_SWITCHD, "--config", file});
     const auto status = control::query_status(socket(), kDeadlineNs);
     ASSERT_TRUE(status) << status.error().text << "\n" << read("log");
   }
-  void start_bridge(const std::string& options = "--workers 3") {
-    const std::string command = std::string("exec ") + INA_MEMIF + " --switch " + socket() +
-                                " --socket " + control() + " --memif " + (dir_ / "memif.sock") +
-                                " " + options + " 2>>" + (dir_ / "bridge.log");
+  void start_bridge(const std::string& options = "--workers 3", const std::string& as = "") {
+    const std::string command = "exec " + as + INA_MEMIF + " --switch " + socket() + " --socket " +
+                                control() + " --memif " + (dir_ / "memif.sock") + " " + options +
+                                " 2>>" + (dir_ / "bridge.log");
     bridge_.emplace(std::vector<std::string>{"/bin/sh", "-c", command});
     // It answers for the switch.
     const auto status = control::query_status(control(), kDeadlineNs);
     ASSERT_TRUE(status) << status.error().text << "\n" << read("bridge.log");
+  }
+  /// The bridge is a user's who lets all others join in its name.
+  void start_for_everybody() {
+    ASSERT_EQ(::chmod((dir_ / "").c_str(), 0777), 0);
+    // The switch closes nothing that the bridge should.
+    more_control_ = ", mode: 0666, join_timeout: 60 s";
+    start_switch();
+    start_bridge("--workers 3 --mode 0666", as(kBridgeUser));
+  }
+  static std::string as(uid_t uid) {
+    return "/usr/bin/setpriv --clear-groups --reuid=" + std::to_string(uid) +
+           " --regid=" + std::to_string(uid) + " ";
   }
   /// As somebody may who got hold of the socket although it is not theirs.
   void let_anybody_connect() const {
@@ -159,7 +171,11 @@ class MemifBridge : public testing::Test {
 
   void expect_no_delay(const std::function<bool(const control::Connection&, const Json&)>& pass);
 
+  static constexpr uid_t kBridgeUser = 64534;
+  static constexpr size_t kPlaces = 3 + 64;  ///< of a bridge for three workers
+
   TempDir dir_;
+  std::string more_control_;
   std::optional<Process> switch_;
   std::optional<Process> bridge_;
 };
@@ -554,6 +570,63 @@ class Crowd {
  private:
   std::vector<control::Connection> connections_;
 };
+
+/// Connections of a user, at most `most` and as many as the bridge lets it have. None ever gets a
+/// worker, and each has asked a question.
+std::vector<control::Connection> hold(const std::string& socket, uid_t uid, size_t most) {
+  std::vector<control::Connection> held;
+  test::as_user(uid, [&] {
+    for (const Nanos deadline = now_ns() + kDeadlineNs;
+         now_ns() < deadline && held.size() < most;) {
+      auto connection = control::Connection::open(socket, kSecondNs);
+      if (!connection) continue;
+      (void)connection->send({{"type", "explain"}});
+      const auto answer = connection->receive(kSecondNs);
+      if (!answer || !*answer) continue;
+      if ((*answer)->body["type"] == "explain")
+        held.push_back(std::move(*connection));
+      else if ((*answer)->body.value("text", "").find("already") != std::string::npos)
+        return;
+    }
+  });
+  return held;
+}
+
+/// How many of the connections the bridge has closed for others' sake. It says so.
+size_t given_up(const std::vector<control::Connection>& connections) {
+  return static_cast<size_t>(std::ranges::count_if(connections, [](const auto& connection) {
+    const auto last = connection.receive(0);
+    if (!last || !*last) return false;
+    EXPECT_THAT((*last)->body.value("text", ""), HasSubstr("needs the place"));
+    EXPECT_TRUE((*last)->body.value("retry", false)) << (*last)->body;
+    return true;
+  }));
+}
+
+// Another user's worker finds a place, whether one user has all the connections that it may have or
+// two have all there are.
+TEST_F(MemifBridge, UsersWhoHoldConnectionsKeepNobodyOut) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be somebody else";
+  ASSERT_NO_FATAL_FAILURE(start_for_everybody());
+  const auto expect_worker = [&](const std::string& job) {
+    Process one(
+        {"/bin/sh", "-c",
+         "exec " + as(65532) + LOAD_WORKER + " '" + memif_url(0) + "' " + job + " 0 1 1000 3"});
+    EXPECT_EQ(one.output(), "INA_OK \n") << read("bridge.log");
+  };
+  const auto first = hold(control(), 65534, kPlaces);
+  EXPECT_EQ(first.size(), kPlaces / 2);
+  expect_worker("beside-one");
+  const auto second = hold(control(), 65533, kPlaces);
+  EXPECT_EQ(second.size(), kPlaces / 2);
+  const auto third = hold(control(), 65531, 1);
+  expect_worker("beside-all");
+  EXPECT_GE(given_up(first) + given_up(second), 1u);
+  // Questions keep no place for long.
+  EXPECT_TRUE(await([&] {
+    return std::ranges::all_of(first, [](const auto& one) { return one.peer_has_closed(); });
+  }));
+}
 
 /// How many connections of the crowd are served before root's, which is the last of the same turn:
 /// all are ready when the bridge, which is stopped, goes on.

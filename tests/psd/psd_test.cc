@@ -2,8 +2,14 @@
 // for it, need it while slots are few, and survive its death.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/stat.h>
 
 #include "ina/ina.h"
+#include "tests/support/as_user.h"
+#include "tests/support/captured_log.h"
+#include "tests/support/control_peer.h"
+#include "tests/support/evil_files.h"
 #include "tests/support/process.h"
 #include "tests/support/switch_fixture.h"
 
@@ -12,6 +18,7 @@ namespace {
 
 using test::Process;
 using test::TestSwitch;
+using testing::AllOf;
 using testing::HasSubstr;
 
 TestSwitch::Options dedicated(uint32_t slots) {
@@ -27,8 +34,11 @@ TestSwitch::Options dedicated(uint32_t slots) {
 }
 
 /// With its standard error on its standard output.
+Process start_server(const std::string& socket) {
+  return Process({"/bin/sh", "-c", "exec " PSD " --socket " + socket + " 2>&1"});
+}
 Process start_server(const TestSwitch& sw) {
-  return Process({"/bin/sh", "-c", "exec " PSD " --socket " + sw.socket_path() + " 2>&1"});
+  return start_server(sw.socket_path());
 }
 
 Process worker(const TestSwitch& sw, const std::string& job, int rank, int world, int elements,
@@ -148,6 +158,184 @@ TEST(Psd, JobsSurviveRestartsOfTheSwitch) {
     sw.start();
   }
   for (Process& process : workers) EXPECT_EQ(process.output(), "INA_OK \n");
+}
+
+// ---- jobs that it cannot serve
+
+/// A user's job that leaves the user no mapping, so that there is no place for the server in it.
+class FullJob {
+ public:
+  static constexpr uid_t kUser = 12345;
+
+  explicit FullJob(const TestSwitch& sw) { fill(sw); }
+  control::Json hear() const {
+    const auto message = connection_.receive(kTimeoutNs);
+    return message && *message ? (*message)->body : control::Json();
+  }
+
+ private:
+  static constexpr Nanos kTimeoutNs = 10'000'000'000;
+
+  void fill(const TestSwitch& sw) {
+    test::as_user(kUser, [&] {
+      auto opened = control::Connection::open(sw.socket_path(), kTimeoutNs);
+      ASSERT_TRUE(opened) << opened.error().text;
+      connection_ = std::move(*opened);
+    });
+    ASSERT_TRUE(connection_.send({{"type", "join"},
+                                  {"version", control::kControlVersion},
+                                  {"job", "full"},
+                                  {"rank", 0},
+                                  {"world_size", 1},
+                                  {"transport", "shm"}}));
+    ASSERT_EQ(hear()["type"], "joined");
+    const Fd file = test::sealed_file(4096);
+    for (uint32_t number = 1; number < 64; ++number) {
+      ASSERT_TRUE(connection_.send({{"type", "register"}, {"number", number}, {"bytes", 4096}},
+                                   {file.get()}));
+      if (hear()["status"] != INA_OK) return;
+    }
+    FAIL() << "the user may have more mappings than this job";
+  }
+
+  control::Connection connection_;
+};
+
+TEST(Psd, AJobWithoutRoomForItEndsAndOthersAreServed) {
+  if (::geteuid() != 0) GTEST_SKIP() << "being several users takes root";
+  const test::TempDir folder;
+  ::chmod((folder / "").c_str(), 0755);
+  TestSwitch::Options options = dedicated(16);
+  options.conductor = [base = options.conductor](switchd::ConductorConfig& config) {
+    base(config);
+    config.control.mode = 0666;
+    config.mappings = 60;  // 30 for a user
+  };
+  TestSwitch sw(options, folder / "");
+  const FullJob full(sw);
+  ASSERT_FALSE(HasFatalFailure());
+  // The server hears of it after the other.
+  std::vector<Process> workers;
+  for (int rank = 0; rank < 2; ++rank) workers.push_back(worker(sw, "other", rank, 2, 50'000, 10));
+  ASSERT_FALSE(await_job(sw, [](const auto& job) {
+                 return job["name"] == "other" && job["joined"].size() == 2;
+               }).is_null());
+  Process server = start_server(sw);
+  for (Process& process : workers) EXPECT_EQ(process.output(), "INA_OK \n");
+  const control::Json ended = full.hear();
+  ASSERT_TRUE(ended.is_object());
+  EXPECT_EQ(ended["type"], "abort") << ended;
+  EXPECT_EQ(ended["status"], INA_ERR_REFUSED) << ended;
+  EXPECT_THAT(
+      ended.value("text", ""),
+      AllOf(HasSubstr("there is no place in it for the fallback server (ina-psd): it needs 2 "
+                      "mappings, the switch has 30 for 'uid:12345', of which 30 are in use"),
+            HasSubstr("leave jobs, or give memory back")));
+  server.kill(SIGTERM);
+  EXPECT_THAT(server.output(), testing::Not(HasSubstr("trying again")));
+  EXPECT_EQ(server.wait(), 0);
+}
+
+/// The switch's side of the server's connections, by hand.
+class SwitchByHand {
+ public:
+  control::Connection accept() const {
+    pollfd waiting{listener_.fd(), POLLIN, 0};
+    ::poll(&waiting, 1, 10'000);
+    auto accepted = listener_.accept();
+    EXPECT_TRUE(accepted && *accepted) << "the server does not come";
+    return accepted && *accepted ? std::move(**accepted) : control::Connection();
+  }
+  static control::Json hear(const control::Connection& connection) {
+    const auto message = connection.receive(10'000'000'000);
+    return message && *message ? (*message)->body : control::Json();
+  }
+  std::string path() const { return folder_ / "switch.sock"; }
+
+ private:
+  const test::TempDir folder_;
+  const control::Listener listener_ = std::move(*control::Listener::open(path(), 0600));
+};
+
+TEST(Psd, WhatGoesWrongInAJobIsThatJobsAlone) {
+  const SwitchByHand sw;
+  Process server = start_server(sw.path());
+  const control::Connection own = sw.accept();
+  EXPECT_EQ(sw.hear(own)["type"], "serve");
+  ASSERT_TRUE(own.send({{"type", "serving"}, {"library", "test"}}));
+  EXPECT_EQ(sw.hear(own)["type"], "next_job");
+  ASSERT_TRUE(own.send({{"type", "job"}, {"job_id", 1}, {"job", "first"}, {"owner", "uid:1"}}));
+  EXPECT_EQ(sw.hear(own)["type"], "next_job");
+  {
+    const control::Connection refused = sw.accept();
+    EXPECT_EQ(sw.hear(refused)["job_id"], 1);
+    ASSERT_TRUE(refused.send(
+        {{"type", "refused"}, {"status", INA_ERR_RANK_TAKEN}, {"text", "taken (a test)"}}));
+    EXPECT_TRUE(sw.hear(refused).is_null()) << "it hangs up";
+  }
+  EXPECT_EQ(sw.hear(sw.accept())["job_id"], 1) << "lost without an answer";
+  ASSERT_TRUE(own.send({{"type", "job"}, {"job_id", 2}, {"job", "second"}, {"owner", "uid:2"}}));
+  EXPECT_EQ(sw.hear(own)["type"], "next_job");
+  // Both are tried, the first again and again, until they have ended.
+  for (int ended = 0, tries = 0; ended < 2 && tries < 100; ++tries) {
+    const control::Connection connection = sw.accept();
+    const control::Json join = sw.hear(connection);
+    ASSERT_TRUE(join.is_object());
+    const bool ends = join["job_id"] == 2 || tries > 2;
+    ended += ends;
+    ASSERT_TRUE(connection.send({{"type", "refused"},
+                                 {"status", ends ? INA_ERR_ABORTED : INA_ERR_REFUSED},
+                                 {"text", "a test"}}));
+  }
+  // It has not begun anew, and asks for no job that has ended.
+  ASSERT_TRUE(own.send({{"type", "job"}, {"job_id", 3}, {"job", "third"}, {"owner", "uid:1"}}));
+  EXPECT_EQ(sw.hear(own)["type"], "next_job");
+  EXPECT_EQ(sw.hear(sw.accept())["job_id"], 3);
+  server.kill(SIGTERM);
+  EXPECT_THAT(
+      server.output(),
+      HasSubstr("job not served, trying again job=\"first\" id=\"1\" text=\"taken (a test)\""));
+  EXPECT_EQ(server.wait(), 0);
+}
+
+TEST(Psd, AJobForWhichThereIsNoRoomNowIsServedLater) {
+  const test::CapturedLog log;
+  TestSwitch::Options options = dedicated(16);
+  options.conductor = [base = options.conductor](switchd::ConductorConfig& config) {
+    base(config);
+    config.control.max_connections = 6;
+  };
+  TestSwitch sw(options);
+  Process server = start_server(sw);
+  Process running = worker(sw, "running", 0, 1, 1000, -1);
+  const auto before = await_job(sw, [](const auto& job) { return job["state"] == "running"; });
+  ASSERT_FALSE(before.is_null());
+  // With the server's two, and one for each worker, these are all.
+  std::optional<test::Peer> others[2];
+  for (auto& other : others) {
+    for (int i = 0; i < 1000; ++i) {
+      other.emplace(sw.socket_path());
+      const control::Json answer = other->ask_if_open({{"type", "status"}});
+      if (answer.is_object() && answer["type"] == "status") break;
+    }
+  }
+  Process late = worker(sw, "late", 0, 1, 1000, 10);
+  const std::string refused = "connection refused peer=\"pid " + std::to_string(server.pid()) + '"';
+  const auto times_refused = [&] {
+    const std::string text = log.text();
+    int times = 0;
+    for (size_t at = 0; (at = text.find(refused, at)) != std::string::npos; ++at) ++times;
+    return times;
+  };
+  for (int i = 0; i < 2000 && times_refused() < 3; ++i) ::usleep(5000);
+  EXPECT_GE(times_refused(), 3) << log.text();
+  for (auto& other : others) other.reset();
+  EXPECT_EQ(late.output(), "INA_OK \n");
+  const auto after = await_job(sw, [](const auto& job) { return job["name"] == "running"; });
+  ASSERT_FALSE(after.is_null());
+  EXPECT_EQ(after["epoch"], before["epoch"]) << "the server left it, and came back";
+  running.kill(SIGTERM);
+  EXPECT_EQ(running.output(), "INA_OK \n");
 }
 
 }  // namespace

@@ -73,9 +73,13 @@ class Server {
     const Json serving =
         own_.ask({{"type", "serve"}, {"version", control::kControlVersion}, {"library", "test"}});
     EXPECT_EQ(serving["type"], "serving") << serving;
-    const Json job = own_.ask({{"type", "next_job"}});
+    next_job();
+  }
+  Json next_job() {
+    Json job = own_.ask({{"type", "next_job"}});
     EXPECT_EQ(job["type"], "job") << job;
     id_ = job["job_id"];
+    return job;
   }
   Json request(Json more) const {
     more.update({{"type", "join_fallback"}, {"job_id", id_}});
@@ -241,6 +245,55 @@ TEST(FallbackServer, OverSharedMemoryItMustBringItsRegion) {
   EXPECT_FALSE(joined.contains("address"));
   EXPECT_THAT(server.member().refusal({{"type", "attach"}}),
               HasSubstr("attach must carry one descriptor"));
+}
+
+// ---- its place in a job
+
+/// A user may have four mappings: a job has one, and a place over shared memory two.
+test::SwitchOptions with_few_mappings() {
+  return dedicated([](switchd::ConductorConfig& config) { config.mappings = 8; });
+}
+
+TEST(FallbackServer, AJobWithoutAPlaceForItEnds) {
+  const Switch sw(with_few_mappings());
+  const Workers workers(sw);
+  std::deque<Peer> others;
+  for (const char* job : {"second", "third"})
+    EXPECT_EQ(others.emplace_back(sw.socket_path()).ask(test::frame_join("", "", 0, job))["type"],
+              "joined");
+  Server server(sw);
+  const Json answer = Peer(sw.socket_path()).ask(server.request(Json::object()));
+  EXPECT_EQ(answer["type"], "refused");
+  EXPECT_EQ(answer["status"], INA_ERR_ABORTED) << "for the server the job has ended";
+  for (const Peer& peer : workers.peers) {
+    Json heard = peer.hear();
+    while (heard["type"] == "waiting") heard = peer.hear();
+    ASSERT_EQ(heard["type"], "abort") << heard;
+    EXPECT_EQ(heard["status"], INA_ERR_REFUSED);
+    EXPECT_EQ(heard["text"], answer["text"]);
+    EXPECT_THAT(heard.value("text", ""),
+                HasSubstr("job 'job' has ended, because there is no place in it for the fallback "
+                          "server (ina-psd): it needs 2 mappings, the switch has 4 for "));
+  }
+  // There is one in the next.
+  const Json next = server.next_job();
+  EXPECT_EQ(next["job"], "second");
+  EXPECT_EQ(next["owner"], "uid:" + std::to_string(::geteuid()));
+  server.join(Json::object());
+}
+
+TEST(FallbackServer, ItsPlaceIsKeptWhileItIsAway) {
+  const Switch sw(with_few_mappings());
+  const Workers workers(sw);
+  std::optional<Server> server(sw);
+  server->join(Json::object());
+  server.reset();
+  const Peer other(sw.socket_path());
+  EXPECT_EQ(other.ask(test::frame_join("", "", 0, "second"))["type"], "joined");
+  const Peer one_too_many(sw.socket_path());
+  EXPECT_THAT(one_too_many.refusal(test::frame_join("", "", 0, "third")), HasSubstr("mappings"));
+  server.emplace(sw);
+  server->join(Json::object());
 }
 
 TEST(FallbackServer, AttachesOnce) {

@@ -3,9 +3,17 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
 
 #include "common/clock.h"
 #include "tests/support/as_user.h"
@@ -295,6 +303,48 @@ TEST(PeerMemory, DescriptorsAreABudgetToo) {
   EXPECT_TRUE(workers[1]->hear_until("ready"));
 }
 
+/// How many of the workers' requests are answered when another worker's job runs. Each registers
+/// memory that takes the switch long to map.
+int registered_before_another_joins(const TestSwitch& sw,
+                                    std::vector<std::unique_ptr<RawWorker>>& workers,
+                                    const Fd& file, uint64_t bytes) {
+  for (const auto& worker : workers)
+    EXPECT_TRUE(worker->control.send({{"type", "register"}, {"number", 1}, {"bytes", bytes}},
+                                     {file.get()}));
+  RawWorker other(sw.socket_path(), "other", 0, 1);
+  EXPECT_TRUE(other.hear_until("ready"));
+  int answered = 0;
+  for (const auto& worker : workers) {
+    pollfd polled{worker->control.fd(), POLLIN, 0};
+    answered += ::poll(&polled, 1, 0) > 0 ? 1 : 0;
+  }
+  for (const auto& worker : workers) {
+    EXPECT_EQ(worker->hear()["status"], INA_OK);
+    EXPECT_TRUE(worker->control.send({{"type", "unregister"}, {"number", 1}}));
+  }
+  return answered;
+}
+
+// The default window, under a policy by which jobs have all of it.
+TEST(PeerMemory, AJoinDoesNotWaitForMemoryThatIsRegistered) {
+  constexpr int kWorkers = 12;
+  constexpr uint64_t kBytes = uint64_t{256} << 20;
+  const TestSwitch sw({.conductor = [](switchd::ConductorConfig& config) {
+    config.aggregator.policy.kind = scheduler::PolicyKind::kEsa;
+  }});
+  std::vector<std::unique_ptr<RawWorker>> workers;
+  for (int rank = 0; rank < kWorkers; ++rank)
+    workers.push_back(std::make_unique<RawWorker>(sw.socket_path(), "job", rank, kWorkers,
+                                                  Json{{"window_bytes", 4096}}));
+  for (const auto& worker : workers) ASSERT_TRUE(worker->hear_until("ready"));
+  const Fd file = test::sealed_file(kBytes);
+  // On a busy machine a join alone may take as long.
+  int least = kWorkers;
+  for (int i = 0; i < 5 && least > kWorkers / 2; ++i)
+    least = std::min(least, registered_before_another_joins(sw, workers, file, kBytes));
+  EXPECT_LE(least, kWorkers / 2);
+}
+
 // ---- memory that workers keep
 
 TEST(HeldMemory, IsChargedUntilItIsGivenBack) {
@@ -465,6 +515,52 @@ TEST(ResultBuffers, TheJobMayEndWhileOneIsMade) {
     const Json status = sw.status();
     return status["jobs"].empty() && status["aggregator"]["memory_used_bytes"] == 0;
   }));
+}
+
+/// Result buffers that the switch, which is this process, has at the moment: bytes, by inode.
+std::map<std::string, uint64_t> result_buffers() {
+  std::map<std::string, uint64_t> found;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("ina-shared-results") == std::string::npos) continue;
+    std::istringstream fields(line);
+    std::string range, rest, inode;
+    fields >> range >> rest >> rest >> rest >> inode;
+    char* end = nullptr;
+    const uint64_t begin = std::strtoull(range.c_str(), &end, 16);
+    found[inode] += std::strtoull(end + 1, nullptr, 16) - begin;
+  }
+  return found;
+}
+
+// Jobs come and go faster than their buffers are made, and nobody is charged for those any more.
+TEST(ResultBuffers, ThoseOfJobsThatHaveEndedDoNotPileUp) {
+  constexpr uint64_t kBytes = uint64_t{128} << 20;
+  constexpr int kJobs = 16;
+  const TestSwitch sw;
+  for (int i = 0; i < kJobs; ++i) {
+    RawWorker worker(sw.socket_path(), "job-" + std::to_string(i), 0, 1);
+    ASSERT_TRUE(worker.hear_until("ready"));
+    ASSERT_TRUE(worker.control.send({{"type", "share_results"}, {"bytes", kBytes}}));
+    worker.control.close();
+  }
+  RawWorker last(sw.socket_path(), "last", 0, 1);
+  ASSERT_TRUE(last.hear_until("ready"));
+  ASSERT_TRUE(last.control.send({{"type", "share_results"}, {"bytes", 4096}}));
+  uint64_t most = 0;
+  std::set<std::string> made;
+  pollfd polled{last.control.fd(), POLLIN, 0};
+  do {
+    uint64_t sum = 0;
+    for (const auto& [inode, bytes] : result_buffers()) {
+      sum += bytes;
+      made.insert(inode);
+    }
+    most = std::max(most, sum);
+  } while (::poll(&polled, 1, 1) == 0);
+  EXPECT_EQ(last.hear(20'000'000'000)["status"], INA_OK);
+  EXPECT_LE(most, 4 * kBytes) << "given back before more is made";
+  EXPECT_LE(made.size(), kJobs / 2u) << "most were not made at all";
 }
 
 }  // namespace
