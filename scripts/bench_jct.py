@@ -8,8 +8,8 @@ cluster and its load. At each point esa as shipped is compared with the other po
 settings: `static` over three partitions of the array and the two largest windows that fit, `fcfs`
 over one and four ways, with A2TP's window and its cap and without them, over windows of 4 to 512
 fragments (from 1 on where jobs have at most two slots each), and over two and eight ways at the best
-window of four. The first seed picks each policy's best settings; all seeds judge them. An array that
-is never full is the bound.
+window of four. The first seed picks each policy's best settings, of fcfs those of each number of ways; all
+seeds judge them. An array that is never full is the bound.
 
 --json writes {"meta", "workload", "points", "speedups", "headlines", "ablations",
 "best_speedup_vs_fcfs_best", "median_speedup_vs_fcfs_best", "worst_vs_best_other",
@@ -189,11 +189,11 @@ class Comparison:
         return [options | {"seed": seed} for options in new]
 
     def finalists(self, runs, seed):
-        """Returns the best setting of each kind by one seed; for fcfs, of one way and of several
-        ways."""
+        """Returns the best setting of each kind by one seed; for fcfs, of each number of ways: one seed
+        says little about what is best of many."""
         kinds = {}
         for options in self.others:
-            kinds.setdefault((kind(options), options.get("ways") == 1), []).append(options)
+            kinds.setdefault((kind(options), options.get("ways")), []).append(options)
         return [min(of_kind, key=lambda options: runs.avg_jct_s(options, (seed,)))
                 for of_kind in kinds.values()]
 
