@@ -29,17 +29,18 @@ struct {
   __uint(max_entries, 1);
 } ina_take SEC(".maps");
 
-// Datagrams behind IP options, which no switch sends, go to the kernel: pointers that depend on the
-// frame take CAP_PERFMON.
-static __always_inline int is_wanted(const struct xdp_md* frame, const struct ina_xdp_take* take) {
+// The header's place depends on the frame, and only the helper may read there: pointers that depend
+// on data take CAP_PERFMON.
+static __always_inline int is_wanted(struct xdp_md* frame, const struct ina_xdp_take* take) {
   const void* const end = (const void*)(long)frame->data_end;
   const struct ethhdr* const ethernet = (const void*)(long)frame->data;
   const struct iphdr* const ip = (const void*)(ethernet + 1);
-  const struct udphdr* const udp = (const void*)(ip + 1);
-  if ((const void*)(udp + 1) > end || ethernet->h_proto != bpf_htons(ETH_P_IP)) return 0;
+  if ((const void*)(ip + 1) > end || ethernet->h_proto != bpf_htons(ETH_P_IP)) return 0;
   if (ip->protocol != IPPROTO_UDP || ip->daddr != take->ip) return 0;
-  if (ip->ihl != 5 || (ip->frag_off & bpf_htons(FRAGMENT_MASK)) != 0) return 0;
-  return udp->dest == take->udp_port;
+  if (ip->ihl < 5 || (ip->frag_off & bpf_htons(FRAGMENT_MASK)) != 0) return 0;
+  struct udphdr udp;
+  if (bpf_xdp_load_bytes(frame, sizeof(*ethernet) + ip->ihl * 4, &udp, sizeof(udp)) != 0) return 0;
+  return udp.dest == take->udp_port;
 }
 
 SEC("xdp")

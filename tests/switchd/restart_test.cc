@@ -312,31 +312,49 @@ TEST(Restart, LeavingEndsInTimeIfTheSwitchStaysAway) {
   EXPECT_LT(now_ns() - before, 20'000'000'000);
 }
 
+void start_without_state(SwitchProcess& sw) {
+  sw.kill(SIGKILL);
+  std::filesystem::remove(sw.state_path());
+  sw.start();
+}
+
 TEST(Restart, SwitchThatLostItsStateSaysSo) {
   SwitchProcess sw(SWITCH_PROCESS);
   std::barrier<> step(3);
   const auto outcomes = on_ranks(
       sw.url(), 2,
-      [&](Worker& worker, int rank) -> Outcome {
-        if (rank == 0) {
-          step.arrive_and_drop();
-          return worker.leave();  // who had said so, and had everything, loses nothing
-        }
+      [&](Worker& worker, int) -> Outcome {
         step.arrive_and_wait();
         step.arrive_and_wait();
         return worker.sum(10);
       },
       [&] {
         step.arrive_and_wait();
+        start_without_state(sw);
+        step.arrive_and_drop();
+      });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.status, INA_ERR_SWITCH_LOST);
+    EXPECT_THAT(outcome.text, HasSubstr("does not know job 'job'"));
+  }
+}
+
+TEST(Restart, ARankThatHasSaidThatItLeavesLosesNothingWithTheState) {
+  SwitchProcess sw(SWITCH_PROCESS);
+  std::barrier<> step(2);
+  const auto outcomes = on_ranks(
+      sw.url(), 2,
+      [&](Worker& worker, int rank) -> Outcome {
+        if (rank == 0) return worker.leave();
+        step.arrive_and_wait();
+        return {};
+      },
+      [&] {
         await_state(sw, "leaving");
-        sw.kill(SIGKILL);
-        std::filesystem::remove(sw.state_path());
-        sw.start();
+        start_without_state(sw);
         step.arrive_and_drop();
       });
   EXPECT_EQ(outcomes[0].status, INA_OK) << outcomes[0].text;
-  EXPECT_EQ(outcomes[1].status, INA_ERR_SWITCH_LOST);
-  EXPECT_THAT(outcomes[1].text, HasSubstr("does not know job 'job'"));
 }
 
 TEST(Restart, RankThatDoesNotComeBackIsNamedAndItsJobEnds) {
