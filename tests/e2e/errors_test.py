@@ -94,7 +94,7 @@ class ErrorsTest(error_cases.LibraryCases):
         self.start(control="{mode: 0666, max_connections_per_user: 1}")
         self.background([*as_user(NOBODY), LOAD_WORKER, f"shm:{self.socket}", "waits", "0", "2"], stdout=subprocess.DEVNULL)
         wait_until("the worker", lambda: self.job("waits").get("joined") == [0])
-        self.refused("connections already", "status", uid=NOBODY)
+        self.refused("connections already", "status", uid=NOBODY, exit_status=3)
         few = self.background(["prlimit", "--nofile=6", LOAD_WORKER, f"shm:{self.socket}", "few", "0", "1", "1000", "1"],
                               stdout=subprocess.PIPE, text=True)
         self.expect("no room for the … descriptors", self.said(few), "INA_ERR_NO_MEMORY")
@@ -188,7 +188,7 @@ for _ in range(5000):
         authority, key = self.folder / "ca.crt", self.folder / "ca.key"
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-subj", "/CN=ca",
                         "-keyout", key, "-out", authority], check=True, capture_output=True, timeout=DEADLINE_S)
-        self.refused("no TLS with the switch at …", "status", "--socket", f"tls:127.0.0.1:{listen}", "--ca", str(authority))
+        self.refused("no TLS with the switch at …", "status", "--socket", f"tls:127.0.0.1:{listen}", "--ca", str(authority), exit_status=3)
 
     def test_what_does_not_fit(self):
         self.start(tenants='[{name: "uid:0", jobs_max: 2}]', aggregator="{slots: 256, policy: esa}")
