@@ -308,8 +308,8 @@ def main():
     runs.run([options for c in comparisons for options in c.first(seeds[0])])
     if not args.quick:
         runs.run([options for c in comparisons for options in c.try_more_ways(runs, seeds[0])])
-    runs.run([options | {"seed": seed} for c in comparisons for seed in seeds
-              for options in (c.esa, c.bound, *c.finalists(runs, seeds[0]))])
+    runs.run([options | {"seed": seed} for c in comparisons
+              for options in (c.esa, c.bound, *c.finalists(runs, seeds[0])) for seed in seeds])
     judged = [c.judged(runs, seeds) for c in comparisons]
     speedups = [ratios(points) for _, points in judged]
 

@@ -260,7 +260,7 @@ class Rows:
 
     def __init__(self, path, missing_only):
         self.path, self.missing_only = path, missing_only
-        self.meta = metadata.measured("mpi-suites", script="bench_mpi_suites.py")
+        self.meta = metadata.measured("mpi-suites")
         # Where a row is from: the rows of a file may be from several runs.
         self.origin = {key: self.meta[key] for key in ("commit", "time", "command")} | {
             "cpu": self.meta["machine"].get("cpu")}

@@ -103,7 +103,7 @@ def main():
     parser.add_argument("--rounds", type=int, help="paired rounds of each row")
     options = command_line.parse(parser)
 
-    meta = metadata.measured("themis-live", script="bench_themis_live.py")
+    meta = metadata.measured("themis-live")
     rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
     rows = [row_of(sizes, rates, run(options.build, sizes, rates, size_bytes, rounds))
             for sizes, rates, size_bytes in (QUICK_ROWS if options.quick else ROWS)]

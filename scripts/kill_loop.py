@@ -369,7 +369,7 @@ def main():
     print(f"seed {seed}")
     print(f"{'killed':<8}{'repetitions':>12}{'failures':>10}  {'time':<12}{'p50':>8}{'max':>10}",
           flush=True)
-    report = {"meta": metadata.measured("kills", "kill_loop.py", machine.description(), seed=seed,
+    report = {"meta": metadata.measured("kills", machine.description(), seed=seed,
                                         notice_limit_ms=NOTICE_LIMIT_MS)}
     for part in [options.part] if options.part else PARTS:
         times, failures = [], 0

@@ -514,7 +514,7 @@ def main():
                         help="microseconds between operations of a lasting job (500)")
     options = command_line.parse(parser)
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
-    meta = metadata.measured("soak", script="soak.py", seed=seed, sample_every_s=options.sample_every,
+    meta = metadata.measured("soak", seed=seed, sample_every_s=options.sample_every,
                              pause_us=options.pause_us)
     found = soak(options.build.resolve(), options.seconds, options.sample_every, seed, options.pause_us)
     results.write(options.json, {"meta": meta, **found})

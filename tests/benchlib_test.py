@@ -228,7 +228,8 @@ class Results(unittest.TestCase):
     def test_metadata_of_what_was_measured(self):
         with mock.patch.object(sys, "argv", ["/anywhere/bench_x.py", "--json", "a b"]):
             meta = metadata.measured("x", slots=3)
-            own = metadata.measured("kills", "kill_loop.py", machine.description())
+        with mock.patch.object(sys, "argv", ["/anywhere/kill_loop.py", "--json", "a b"]):
+            own = metadata.measured("kills", machine.description())
         self.assertEqual(list(meta), ["benchmark", "commit", "time", "machine", "command", "slots"])
         self.assertEqual(meta["command"], "scripts/bench_x.py --json 'a b'")
         self.assertEqual(list(meta["machine"]), ["cpu", "cpus", "memory_bytes", "kernel",
@@ -238,7 +239,7 @@ class Results(unittest.TestCase):
 
     def test_metadata_names_no_folder_of_this_machine(self):
         arguments = ["--build", "build", "--json", "/home/me/x.json"]
-        with mock.patch.object(sys, "argv", ["scripts/bench_x.py", *arguments]):
+        with mock.patch.object(sys, "argv", ["/home/me/scripts/bench_x.py", *arguments]):
             for meta in (metadata.measured("x"), metadata.predicted(time.monotonic())):
                 self.assertEqual(meta["command"], "scripts/bench_x.py --build build --json x.json")
 

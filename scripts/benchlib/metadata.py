@@ -30,23 +30,24 @@ def now():
     return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
-def arguments():
-    """Returns the arguments of this run. Of an absolute path only the name is kept: the location on
-    this machine is irrelevant."""
-    return [os.path.basename(word) if os.path.isabs(word) else word for word in sys.argv[1:]]
+def command():
+    """Returns the command line of this run. Of an absolute path only the name is kept: the location
+    on this machine is irrelevant."""
+    program, *words = sys.argv
+    return shlex.join([f"scripts/{os.path.basename(program)}",
+                       *(os.path.basename(word) if os.path.isabs(word) else word for word in words)])
 
 
-def measured(benchmark, script=None, of_machine=None, **more):
+def measured(benchmark, of_machine=None, **more):
     """Describes a run whose figures depend on the machine. Must be called before the work, because
-    the result includes the machine's load. `script`: the file's name, bench_NAME.py if not given;
-    `of_machine`: the description of the machine, complete if not given; `more`: the benchmark's own
-    keys."""
+    the result includes the machine's load. `of_machine`: the description of the machine, complete
+    if not given; `more`: the benchmark's own keys."""
     return {
         "benchmark": benchmark,
         "commit": commit("--abbrev=40"),
         "time": now(),
         "machine": of_machine or machine.description() | machine.state(),
-        "command": shlex.join([f"scripts/{script or f'bench_{benchmark}.py'}", *arguments()]),
+        "command": command(),
         **more,
     }
 
@@ -58,7 +59,7 @@ def predicted(started, **more):
         "commit": commit(),
         "date": now(),
         "machine": f"{platform.machine()}, {os.cpu_count()} CPUs",
-        "command": shlex.join([sys.argv[0], *arguments()]),
+        "command": command(),
         "wall_s": round(time.monotonic() - started, 1),
         **more,
     }
