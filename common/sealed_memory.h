@@ -29,8 +29,17 @@ namespace ina {
 /// no page can be taken out of it. Mappings that exist stay writable.
 inline constexpr int kRegionSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE;
 
-/// The error in a peer's memory file, as the end of "the ... region "; nullptr: none, and `bytes`
-/// is its size then. Of a file that is no memory file only the seals are asked for: that never
+inline constexpr const char* kHasHoles = "has holes: write to all of it before it is sealed";
+
+/// What a memory file occupies, blocks beyond its end included; 0: cannot be examined.
+inline uint64_t occupied_bytes(int fd) {
+  struct stat status {};
+  return ::fstat(fd, &status) == 0 ? static_cast<uint64_t>(status.st_blocks) * 512 : 0;
+}
+
+/// The error in a peer's memory file, as the end of "the ... region "; nullptr: none was seen, and
+/// `bytes` is its size then. Takes the same time for every size: to find each hole is left to
+/// populate_full(). Of a file that is no memory file only the seals are asked for: that never
 /// waits, on any file system.
 inline const char* problem_of_region(int fd, uint64_t& bytes) {
   const int seals = ::fcntl(fd, F_GET_SEALS);
@@ -43,43 +52,57 @@ inline const char* problem_of_region(int fd, uint64_t& bytes) {
   if ((seals & kRegionSeals) != kRegionSeals)
     return "is not sealed with F_SEAL_SHRINK, F_SEAL_GROW and F_SEAL_FUTURE_WRITE";
   bytes = static_cast<uint64_t>(status.st_size);
-  // A hole would be filled by the reader's own fault, on its account. Blocks beyond the end of the
-  // file make up for none.
-  if (::lseek(fd, 0, SEEK_HOLE) != status.st_size)
-    return "has holes: write to all of it before it is sealed";
-  return nullptr;
+  return occupied_bytes(fd) < bytes ? kHasHoles : nullptr;
 }
 
 /// Makes the page tables of a mapping, piece by piece so that other threads get at the address
-/// space between; `between` is called there. `write`: and the pages, where there are none. False:
-/// `errno` says why.
-template <class Between>
-bool populate(std::byte* data, size_t bytes, bool write, const Between& between) {
+/// space between. After each piece, of a fraction of a millisecond, `go_on` is asked whether to
+/// continue. `write`: makes pages where there are none, too. False: `errno` says why, or `go_on`
+/// said no.
+template <class GoOn>
+bool populate(std::byte* data, size_t bytes, bool write, const GoOn& go_on) {
   constexpr size_t kPieceBytes = size_t{512} << 10;
   constexpr size_t kPageBytes = 4096;
   for (size_t at = 0; at < bytes; at += kPieceBytes) {
     const size_t piece = bytes - at < kPieceBytes ? bytes - at : kPieceBytes;
-    if (at != 0) between();
     int done = 0;
     do {
       done = ::madvise(data + at, piece, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
     } while (done != 0 && (errno == EINTR || errno == EAGAIN));
-    if (done == 0) continue;
-    if (errno != EINVAL) return false;
+    if (done != 0 && errno != EINVAL) return false;
     // An older kernel: by hand. An atomic or changes nothing, even if somebody writes meanwhile.
-    for (size_t page = at; page < at + piece; page += kPageBytes) {
+    for (size_t page = at; done != 0 && page < at + piece; page += kPageBytes) {
       auto* byte = reinterpret_cast<unsigned char*>(data + page);
       if (write)
         __atomic_fetch_or(byte, 0, __ATOMIC_RELAXED);
       else
         (void)__atomic_load_n(byte, __ATOMIC_RELAXED);
     }
+    if (!go_on()) return false;
   }
   return true;
 }
 
 inline bool populate(std::byte* data, size_t bytes, bool write) {
-  return populate(data, bytes, write, [] {});
+  return populate(data, bytes, write, [] { return true; });
+}
+
+/// Makes the page tables of the mapping of a peer's memory file, which has the seals. nullptr: no
+/// page can fault the reader from now on; else the problem, as above. A hole is filled by the
+/// reader's own fault, on its account: the file grows. So that is the end after one piece. (To look
+/// for holes with SEEK_HOLE takes milliseconds for a large file, in which a kernel without
+/// preemption gives the core to nobody.)
+template <class Between>
+const char* populate_full(int fd, std::byte* data, size_t bytes, const Between& between) {
+  const uint64_t occupied = occupied_bytes(fd);
+  bool holes = false;
+  const bool done = populate(data, bytes, false, [&] {
+    holes = occupied_bytes(fd) > occupied;
+    if (!holes) between();
+    return !holes;
+  });
+  if (holes) return kHasHoles;
+  return done ? nullptr : "cannot be mapped whole: there is no room for its page tables";
 }
 
 /// Gives a mapping back piece by piece, for the same reason.

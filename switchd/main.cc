@@ -108,7 +108,7 @@ Result<Mapping> row_memory(size_t bytes, bool hugepages) {
     Mapping mapping(static_cast<std::byte*>(rows), rounded);
     // Before there are pages: the kernel changes its mind about those seldom and late.
     ::madvise(rows, rounded, MADV_HUGEPAGE);
-    if (populate(mapping.data(), rounded, true, [] {})) return mapping;
+    if (populate(mapping.data(), rounded, true)) return mapping;
   }
   return fail(INA_ERR_NO_MEMORY,
               fmt::format("cannot allocate {} bytes of value rows (aggregator.slots x "

@@ -31,7 +31,11 @@ Result<Mapping> map_writable(int fd, size_t bytes, const std::string& name,
   Mapping map(static_cast<std::byte*>(address), bytes);
   // A forked child must not keep writing into rings that its parent uses.
   ::madvise(address, bytes, MADV_DONTFORK);
-  if (!populate(map.data(), bytes, true, between))
+  const auto go_on = [&] {
+    between();
+    return true;
+  };
+  if (!populate(map.data(), bytes, true, go_on))
     return system_error("no memory for " + std::to_string(bytes) + " bytes of " + name);
   return map;
 }
@@ -72,8 +76,9 @@ Result<Mapping> map_peer_region(const Fd& fd, size_t bytes, const char* what,
     return system_error("cannot map " + std::to_string(bytes) + " bytes of the " + name);
   Mapping map(static_cast<std::byte*>(address), bytes);
   ::madvise(address, bytes, MADV_DONTFORK);
-  if (!populate(map.data(), bytes, false, between))
-    return system_error("no page tables for " + std::to_string(bytes) + " bytes of the " + name);
+  if (const char* problem = populate_full(fd.get(), map.data(), bytes, between))
+    return fail(problem == kHasHoles ? INA_ERR_REFUSED : INA_ERR_NO_MEMORY,
+                "the " + name + " " + problem);
   return map;
 }
 

@@ -15,14 +15,14 @@ struct Region {
 };
 
 /// Makes an anonymous memory file of `bytes`, maps it read-write and makes every page, then seals
-/// it (kRegionSeals). `name` is seen in /proc/PID/maps. Between pieces of the work, of a fraction
-/// of a millisecond each, `between` is called.
+/// it (kRegionSeals). `name` is seen in /proc/PID/maps. After each piece of the work, of a fraction
+/// of a millisecond, `between` is called.
 Result<Region> make_region(
     const char* name, size_t bytes, const std::function<void()>& between = [] {});
 
-/// Maps a peer's region of exactly `bytes` read-only, after checking that it cannot fault the
-/// reader (problem_of_region()). Page tables are made here, not on the packet path, and `between`
-/// is called likewise.
+/// Maps a peer's region of exactly `bytes` read-only and makes sure that it cannot fault the reader
+/// (problem_of_region(), populate_full()). Page tables are made here, not on the packet path, and
+/// `between` is called likewise.
 Result<Mapping> map_peer_region(
     const Fd& fd, size_t bytes, const char* what, const std::function<void()>& between = [] {});
 

@@ -89,6 +89,27 @@ TEST(PeerRegion, MustHaveNoHoles) {
   }
 }
 
+// Blocks behind the end hide the holes from everything but the reader's own faults.
+TEST(PeerRegion, MakesAtMostOnePieceOfPagesWhereHolesAreHidden) {
+  constexpr size_t kPiece = size_t{512} << 10;  // sealed_memory.h
+  constexpr size_t kHuge = size_t{2} << 20;     // a hole may get a huge page
+  constexpr size_t kLarge = size_t{64} << 20;
+  const Fd file(::memfd_create("hidden", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::ftruncate(file.get(), kLarge), 0);
+  const std::string full(3 * kPiece, 'x');
+  ASSERT_EQ(::pwrite(file.get(), full.data(), full.size(), 0), static_cast<ssize_t>(full.size()));
+  ASSERT_EQ(::fallocate(file.get(), FALLOC_FL_KEEP_SIZE, kLarge, kLarge), 0);
+  seal(file);
+  const uint64_t before = occupied_bytes(file.get());
+  int pieces = 0;
+  const auto mapped = map_peer_region(file, kLarge, "region", [&] { ++pieces; });
+  ASSERT_FALSE(mapped);
+  EXPECT_EQ(mapped.error().status, INA_ERR_REFUSED);
+  EXPECT_THAT(mapped.error().text, HasSubstr("the region has holes"));
+  EXPECT_GE(pieces, 3);
+  EXPECT_LE(occupied_bytes(file.get()) - before, kHuge);
+}
+
 TEST(PeerRegion, CannotBePunchedOnceItIsMapped) {
   const Fd file = memory_file(true);
   void* own = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
