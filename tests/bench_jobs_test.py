@@ -8,7 +8,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scripts"))
 import bench_contention  # noqa: E402
 import bench_jct  # noqa: E402
-import tables  # noqa: E402
+from doctables import evaluation  # noqa: E402
 
 
 def simulated(by_seed, ways=4, window=512, **more):
@@ -80,7 +80,7 @@ class TablesTest(unittest.TestCase):
     def test_a_99th_percentile_is_of_a_hundred_jobs_at_least(self):
         def by(jobs):
             return {name: {"avg_jct_s": 0.001, "p99_jct_s": 0.003, "jobs": jobs} for name in ("esa", "fcfs")}
-        found = tables.jct_headlines({"headlines": [
+        found = evaluation.jct_headlines({"headlines": [
             {"slots": 16, "by": {"p99": by(200), "devices": by(40)}}]}).splitlines()[2:]
         self.assertEqual([line.count("3.00") for line in found], [2, 0])
 
@@ -89,7 +89,7 @@ class TablesTest(unittest.TestCase):
                  for home, slots, gain in (("workers", 16, 1.3), ("workers", 64, 1.2), ("workers", 32, 1.1),
                                            ("dedicated", 128, 1.0), ("spill", 4096, 1.05))]
         rows = [[cell.strip() for cell in line.strip("| ").split("|")]
-                for line in tables.jct_summary({"speedups": found}).splitlines()[2:]]
+                for line in evaluation.jct_summary({"speedups": found}).splitlines()[2:]]
         self.assertEqual([row[2] for row in rows], ["1", "2", "1", "1", "5"])
         self.assertEqual(rows[1][3:6], ["1.10", "1.15", "1.20"])
         self.assertEqual(rows[-1][3:6], ["1.00", "1.10", "1.30"])
