@@ -3,6 +3,10 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <chrono>
+#include <thread>
+
+#include "common/clock.h"
 #include "control/absence.h"
 #include "control/bounded_json.h"
 
@@ -23,6 +27,8 @@ Result<std::optional<Heard>> heard_at_all(Result<std::optional<Received>> receiv
 constexpr uint32_t kMostLanes = 64;
 constexpr uint32_t kMostSlotBytes = 64 << 10;
 constexpr uint64_t kMostWindowBytes = uint64_t{1} << 30;
+
+constexpr std::chrono::milliseconds kAgain{20};  // after a refusal for now
 
 /// Reads the memory file beside an answer. `what`: the content's name in errors.
 Result<Json> content_of(const Heard& received, const std::string& what, const std::string& path) {
@@ -58,14 +64,28 @@ tl::unexpected<Error> not_accepted(const Error& error) {
   return fail(error.status == INA_ERR_REFUSED ? INA_ERR_NO_SWITCH : error.status, error.text);
 }
 
+/// The answer on a connection of its own. While the switch has no room for the connection, or not
+/// yet time for its user, it is asked again until `connect_timeout_ns` have passed.
+template <class Question>
+Result<std::optional<Heard>> ask_anew(const std::string& path, const Question& question,
+                                      Nanos timeout_ns, const TlsClient& tls,
+                                      Nanos connect_timeout_ns) {
+  for (const Nanos begun = now_ns();;) {
+    auto connection = Connection::open(path, connect_timeout_ns, tls);
+    if (!connection) return not_accepted(connection.error());
+    auto reply = ask(*connection, question, timeout_ns);
+    const bool no_room = reply && *reply && answer::is_no_room((*reply)->message);
+    if (!no_room || now_ns() - begun >= connect_timeout_ns) return reply;
+    std::this_thread::sleep_for(kAgain);
+  }
+}
+
 /// Asks once, and takes an answer of type `Wanted`, whose content is in `field` over TCP.
 template <class Wanted, class Question>
 Result<Json> query(const std::string& path, const Question& question, Json Wanted::*field,
                    Nanos timeout_ns, const TlsClient& tls, Nanos connect_timeout_ns) {
   const std::string what = Wanted::kType;
-  auto connection = Connection::open(path, connect_timeout_ns, tls);
-  if (!connection) return not_accepted(connection.error());
-  auto reply = ask(*connection, question, timeout_ns);
+  auto reply = ask_anew(path, question, timeout_ns, tls, connect_timeout_ns);
   // INA_ERR_INVALID is for what this side gets wrong.
   if (!reply && reply.error().status == INA_ERR_INVALID)
     return fail(INA_ERR_INTERNAL, reply.error().text);

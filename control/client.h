@@ -36,8 +36,8 @@ Result<void> check(const answer::Place& place);
 /// The switch's status, as `inactl status --json` prints it. `path`: the control socket, or
 /// "tcp:HOST:PORT", or "tls:HOST:PORT". `token`: over TCP, see control/tokens.h; the jobs are those
 /// of its tenant then, or of the certificate's. `tls`: Connection::open().
-/// `connect_timeout_ns`: how long to wait for a switch that is being started; negative:
-/// `timeout_ns`.
+/// `connect_timeout_ns`: how long to wait for a switch that is being started, or has no room just
+/// now; negative: `timeout_ns`.
 Result<Json> query_status(const std::string& path, Nanos timeout_ns, const std::string& token = "",
                           const TlsClient& tls = {}, Nanos connect_timeout_ns = -1);
 

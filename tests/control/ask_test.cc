@@ -3,6 +3,10 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <array>
+#include <thread>
+
+#include "control/client.h"
 #include "control/socket.h"
 #include "tests/support/temp_dir.h"
 
@@ -67,6 +71,27 @@ TEST_F(Ask, HearsTheReasonOverTcp) {
   connect("tcp:127.0.0.1:" + std::to_string(listener->port()), *listener);
   refuse();
   expect_reason();
+}
+
+TEST(QueryStatus, AsksAgainWhereThereIsNoRoomJustNow) {
+  const auto listener = Listener::open_tcp("127.0.0.1:0", kTimeoutNs);
+  ASSERT_TRUE(listener);
+  const std::string address = "tcp:127.0.0.1:" + std::to_string(listener->port());
+  const std::jthread server([&] {
+    const std::array<answer::Message, 2> answers = {
+        answer::Refused{.status = INA_ERR_REFUSED, .text = "no room", .retry = true},
+        answer::Status{.status = {{"jobs", Json::array()}}}};
+    for (const answer::Message& message : answers) {
+      pollfd waiting{listener->fd(), POLLIN, 0};
+      ASSERT_EQ(::poll(&waiting, 1, 10'000), 1);
+      auto accepted = listener->accept();
+      ASSERT_TRUE(accepted && *accepted);
+      ASSERT_TRUE((*accepted)->send_text(to_text(message)));
+    }
+  });
+  const auto status = query_status(address, kTimeoutNs);
+  ASSERT_TRUE(status) << status.error().text;
+  EXPECT_TRUE((*status)["jobs"].is_array());
 }
 
 }  // namespace

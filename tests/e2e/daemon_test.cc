@@ -290,9 +290,9 @@ class RemoteDaemonTest : public DaemonTest {
     Process second = remote(scheme, 1);
     await_results(20);
     Process table({INACTL, "status", "-j", "--socket", scheme + address_});
-    const auto status = control::Json::parse(table.output(), nullptr, false);
-    EXPECT_EQ(table.wait(), 0);
-    ASSERT_TRUE(status.is_object());
+    const std::string shown = table.output();
+    ASSERT_EQ(table.wait(), 0) << shown << read("log");
+    const auto status = control::Json::parse(shown);
     EXPECT_EQ(status["jobs"][0]["tenant"], "train");
     daemon->kill(SIGKILL);
     EXPECT_EQ(daemon->wait(), -SIGKILL);
