@@ -9,10 +9,14 @@ namespace ina::wire {
 /// header but for its number, and needs to be compared only.
 class HeaderCheck {
  public:
+  /// Whether the message is valid, as the last one was. Of others validate() must say.
+  bool repeats(const Message& message, uint32_t payload_bytes) const {
+    return payload_bytes == payload_bytes_ && same_fields(message, valid_, kChecked);
+  }
   /// As wire::validate(), for messages that all have the same `slot_bytes`.
   std::optional<DropReason> validate(const Message& message, uint32_t payload_bytes,
                                      uint32_t slot_bytes) {
-    if (payload_bytes == payload_bytes_ && same_fields(message, valid_, kChecked)) [[likely]]
+    if (repeats(message, payload_bytes)) [[likely]]
       return std::nullopt;
     const auto reason = wire::validate(message, payload_bytes, slot_bytes);
     if (!reason && message.type == Type::kGrad) {

@@ -143,9 +143,9 @@ const T* at(const std::byte* base, size_t offset) {
 }
 
 /// Turn number under which entry `index` of a ring of `depth` is filled. Asked for each packet, so
-/// without a division.
+/// without a division, and without std::countr_zero(), which thinks of 0, too.
 constexpr uint32_t turn_of(uint64_t index, uint32_t depth) {
-  return static_cast<uint32_t>(index >> std::countr_zero(depth)) + 1;
+  return static_cast<uint32_t>(index >> __builtin_ctz(depth)) + 1;
 }
 
 }  // namespace ina::io::shm

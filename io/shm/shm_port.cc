@@ -147,8 +147,7 @@ void ShmPort::set_registered(EndpointIndex index, uint32_t number,
 }
 
 bool ShmPort::is_filled(const Endpoint& endpoint, uint64_t index) {
-  const Descriptor& entry = endpoint.tx_ring[index & (endpoint.tx_depth - 1)];
-  return entry.turn.load(std::memory_order_acquire) == turn_of(index, endpoint.tx_depth);
+  return is_filled(endpoint.tx_ring[index & (endpoint.tx_depth - 1)], index, endpoint.tx_depth);
 }
 
 bool ShmPort::has_packet(const Endpoint& endpoint) const {
@@ -157,16 +156,19 @@ bool ShmPort::has_packet(const Endpoint& endpoint) const {
 
 /// Contributions outside `band` stay, and so do the packets behind them.
 size_t ShmPort::take(Endpoint& endpoint, std::span<RxPacket> burst, Band band) {
+  const Descriptor* const ring = endpoint.tx_ring;
+  const uint32_t depth = endpoint.tx_depth;
   const uint64_t first = endpoint.tx_index;
-  size_t taken = 0;
+  uint64_t index = first;
+  RxPacket* next = burst.data();
   uint64_t bytes_taken = 0;
   // The bound on descriptors looked at keeps a flood of bad packets from holding the lane.
-  while (endpoint.tx_index - first < burst.size() && has_packet(endpoint)) {
-    const Descriptor& shared = endpoint.tx_ring[endpoint.tx_index & (endpoint.tx_depth - 1)];
-    __builtin_prefetch(
-        &endpoint.tx_ring[(endpoint.tx_index + kDescriptorsAhead) & (endpoint.tx_depth - 1)]);
+  for (; index - first < burst.size(); ++index) {
+    const Descriptor& shared = ring[index & (depth - 1)];
+    if (!is_filled(shared, index, depth)) break;
+    __builtin_prefetch(&ring[(index + kDescriptorsAhead) & (depth - 1)]);
     // Copied before it is checked: the worker may change it at any time.
-    RxPacket& packet = burst[taken];
+    RxPacket& packet = *next;
     packet.message = shared.message;
     const uint64_t number = shared.payload_offset >> kRegionShift;
     const uint64_t offset = shared.payload_offset & ((uint64_t{1} << kRegionShift) - 1);
@@ -175,28 +177,31 @@ size_t ShmPort::take(Endpoint& endpoint, std::span<RxPacket> burst, Band band) {
       if (!band.holds(packet.message.seq)) break;
       endpoint.next_seq = packet.message.seq + 1;
     }
-    ++endpoint.tx_index;
     const std::span memory =
         number < kMaxRegions ? endpoint.memory[number] : std::span<const std::byte>();
     if (bytes > memory.size() || offset > memory.size() - bytes) {
       counters_.drops.add(DropReason::kBadOffset);
       continue;
     }
-    if (const auto reason = endpoint.header.validate(packet.message, bytes, endpoint.slot_bytes)) {
-      counters_.drops.add(*reason);
-      continue;
+    if (!endpoint.header.repeats(packet.message, bytes)) [[unlikely]] {
+      const auto reason = endpoint.header.validate(packet.message, bytes, endpoint.slot_bytes);
+      if (reason) {
+        counters_.drops.add(*reason);
+        continue;
+      }
     }
     bytes_taken += bytes;
     packet.payload = memory.data() + offset;
     packet.payload_bytes = bytes;
     packet.job = endpoint.job;
     packet.rank = endpoint.rank;
-    ++taken;
+    ++next;
   }
-  endpoint.tx_taken |= endpoint.tx_index != first;
-  counters_.rx_packets += endpoint.tx_index - first;
+  endpoint.tx_index = index;
+  endpoint.tx_taken |= index != first;
+  counters_.rx_packets += index - first;
   counters_.rx_bytes += bytes_taken;
-  return taken;
+  return static_cast<size_t>(next - burst.data());
 }
 
 ShmPort::View ShmPort::look(const Crew& crew) const {
@@ -335,27 +340,70 @@ bool ShmPort::side_rows_wait(Endpoint& endpoint, uint64_t payloads) {
   return used_at >= endpoint.rx_read_seen;
 }
 
+/// Where a worker finds a payload that need not be copied for it; kNotShared: it must be.
+inline uint64_t ShmPort::shared_offset(const Endpoint& endpoint, const wire::Message& message,
+                                       const std::byte* payload) {
+  // Compared as numbers: pointers into different memory have no order.
+  const auto in_results =
+      reinterpret_cast<uintptr_t>(payload) - reinterpret_cast<uintptr_t>(endpoint.results);
+  if (in_results < endpoint.results_bytes) return in_results;
+  if (message.type == wire::Type::kResult && message.target != 0)
+    return (uint64_t{message.target} - 1) * wire::kTargetUnitBytes | kResultBufferPayload;
+  return kNotShared;
+}
+
+/// There is room for it.
+inline void ShmPort::write(Endpoint& endpoint, EndpointIndex index, const wire::Message& message,
+                           uint64_t offset, uint32_t payload_bytes, bool ecn) {
+  Descriptor& slot = endpoint.rx_ring[endpoint.rx_index & (endpoint.rx_depth - 1)];
+  slot.message = message;
+  if (ecn) slot.message.flags |= wire::kFlagEcn;
+  slot.payload_offset = offset;
+  slot.payload_bytes = payload_bytes;
+  slot.turn.store(turn_of(endpoint.rx_index, endpoint.rx_depth), std::memory_order_release);
+  ++endpoint.rx_index;
+  if (!endpoint.rx_written) {
+    endpoint.rx_written = true;
+    written_.push_back(index);
+  }
+}
+
+size_t ShmPort::tx_to_all(std::span<const EndpointIndex> to, const wire::Message& message,
+                          std::span<const std::byte> payload) {
+  const wire::Message copy = message;  // which no descriptor that is written could change
+  const auto bytes = static_cast<uint32_t>(payload.size());
+  size_t written = 0;
+  size_t sent = 0;
+  for (const EndpointIndex index : to) {
+    Endpoint& endpoint = endpoints_[index];
+    const uint64_t offset = shared_offset(endpoint, copy, payload.data());
+    const uint64_t waiting = endpoint.rx_index - endpoint.rx_read_seen;
+    if (bytes == 0 || offset == kNotShared || waiting >= nearly_full(endpoint)) [[unlikely]] {
+      sent += tx(index, message, payload);
+      continue;
+    }
+    write(endpoint, index, copy, offset, bytes, false);
+    ++written;
+  }
+  counters_.tx_packets += written;
+  counters_.tx_bytes += written * bytes;
+  return sent + written;
+}
+
 bool ShmPort::tx(EndpointIndex index, const wire::Message& message,
                  std::span<const std::byte> payload) {
   Endpoint& endpoint = endpoints_[index];
-  const uint64_t nearly_full = endpoint.rx_depth - endpoint.rx_depth / 4;
-  if (endpoint.rx_index - endpoint.rx_read_seen >= nearly_full) look_at_reader(endpoint);
+  if (endpoint.rx_index - endpoint.rx_read_seen >= nearly_full(endpoint)) look_at_reader(endpoint);
   const uint64_t waiting = endpoint.rx_index - endpoint.rx_read_seen;
   if (waiting >= endpoint.rx_depth) {
     counters_.drops.add(DropReason::kTxFull);
     return false;
   }
-  bool crowded = waiting >= nearly_full;
+  bool crowded = waiting >= nearly_full(endpoint);
   uint64_t offset = 0;
   if (!payload.empty()) {
-    // Compared as numbers: pointers into different memory have no order.
-    const auto in_results =
-        reinterpret_cast<uintptr_t>(payload.data()) - reinterpret_cast<uintptr_t>(endpoint.results);
-    if (in_results < endpoint.results_bytes) {
-      offset = in_results;
-    } else if (message.type == wire::Type::kResult && message.target != 0) {
-      offset = (uint64_t{message.target} - 1) * wire::kTargetUnitBytes | kResultBufferPayload;
-    } else {
+    offset = shared_offset(endpoint, message, payload.data());
+    if (offset == kNotShared) {
       std::byte* row = payload.size() <= endpoint.slot_bytes ? next_side_row(endpoint) : nullptr;
       if (!row) {
         counters_.drops.add(DropReason::kTxFull);
@@ -367,19 +415,9 @@ bool ShmPort::tx(EndpointIndex index, const wire::Message& message,
       offset = static_cast<uint64_t>(row - endpoint.switch_base) | kSidePayload;
     }
   }
-  Descriptor& slot = endpoint.rx_ring[endpoint.rx_index & (endpoint.rx_depth - 1)];
-  slot.message = message;
-  if (ecn_ && crowded) slot.message.flags |= wire::kFlagEcn;
-  slot.payload_offset = offset;
-  slot.payload_bytes = static_cast<uint32_t>(payload.size());
-  slot.turn.store(turn_of(endpoint.rx_index, endpoint.rx_depth), std::memory_order_release);
-  ++endpoint.rx_index;
+  write(endpoint, index, message, offset, static_cast<uint32_t>(payload.size()), ecn_ && crowded);
   ++counters_.tx_packets;
   counters_.tx_bytes += payload.size();
-  if (!endpoint.rx_written) {
-    endpoint.rx_written = true;
-    written_.push_back(index);
-  }
   return true;
 }
 

@@ -62,6 +62,9 @@ class ShmPort {
   /// A payload in the job's result ring or result buffers is only referred to, any other is copied
   /// into a side row.
   bool tx(EndpointIndex endpoint, const wire::Message& message, std::span<const std::byte> payload);
+  /// tx() to several workers of a job. Returns to how many.
+  size_t tx_to_all(std::span<const EndpointIndex> to, const wire::Message& message,
+                   std::span<const std::byte> payload);
   void tx_flush();
   /// True if a tx_flush() since the last call has set a session's call_wanted.
   bool take_calls() { return std::exchange(calls_wanted_, false); }
@@ -154,6 +157,9 @@ class ShmPort {
   void go_round(Serve&& serve);
   size_t take(Endpoint& endpoint, std::span<RxPacket> burst, Band band);
   void count_crews();
+  static bool is_filled(const Descriptor& entry, uint64_t index, uint32_t depth) {
+    return entry.turn.load(std::memory_order_acquire) == turn_of(index, depth);
+  }
   static bool is_filled(const Endpoint& endpoint, uint64_t index);
   bool has_packet(const Endpoint& endpoint) const;
   /// Of one that has a packet. The worker may change it at any time.
@@ -161,9 +167,17 @@ class ShmPort {
     return endpoint.tx_ring[endpoint.tx_index & (endpoint.tx_depth - 1)].message;
   }
   bool watch(EndpointIndex index);
+  static uint64_t nearly_full(const Endpoint& endpoint) {
+    return endpoint.rx_depth - endpoint.rx_depth / 4;
+  }
   void look_at_reader(Endpoint& endpoint);
   std::byte* next_side_row(Endpoint& endpoint);
   bool side_rows_wait(Endpoint& endpoint, uint64_t payloads);
+  static constexpr uint64_t kNotShared = UINT64_MAX;
+  static uint64_t shared_offset(const Endpoint& endpoint, const wire::Message& message,
+                                const std::byte* payload);
+  void write(Endpoint& endpoint, EndpointIndex index, const wire::Message& message, uint64_t offset,
+             uint32_t payload_bytes, bool ecn);
 
   uint32_t lane_;
   bool ecn_;

@@ -22,7 +22,7 @@ constexpr uint32_t kSlotBytes = 256;
 
 class ShmPortTest : public test::ShmSession {
  protected:
-  bool send_result(uint64_t row) {
+  static wire::Message result() {
     wire::Message message;
     message.type = wire::Type::kResult;
     message.origin = wire::Origin::kSwitch;
@@ -31,9 +31,12 @@ class ShmPortTest : public test::ShmSession {
     message.collective = Collective::kAllReduce;
     message.elements = 1;
     message.operation_elements = 1;
-    const std::byte* payload = results_.map.data() + row * kSlotBytes;
-    return port_->tx(endpoint_, message, {payload, 4});
+    return message;
   }
+  std::span<const std::byte> row(uint64_t number) const {
+    return {results_.map.data() + number * kSlotBytes, 4};
+  }
+  bool send_result(uint64_t number) { return port_->tx(endpoint_, result(), row(number)); }
   /// Reads up to `most` packets, and gives their payloads back if `release`.
   std::vector<client::RxPacket> receive(size_t most, bool release = true) {
     port_->tx_flush();
@@ -134,6 +137,41 @@ TEST_F(ShmPortTest, MarksCongestionWhenTheRowsForPayloadsRunOut) {
   packets = receive(1);
   ASSERT_EQ(packets.size(), 1u);
   EXPECT_EQ(packets[0].message.flags & wire::kFlagEcn, 0) << "the reader has caught up";
+}
+
+// The same endpoint twice stands for two workers.
+TEST_F(ShmPortTest, WhatGoesToAllIsAsIfItHadBeenSentToEach) {
+  open({1, 8, 16, kSlotBytes, 4, 16});
+  std::memset(results_.map.data() + 2 * kSlotBytes, 0x11, 4);
+  const std::vector<io::EndpointIndex> both = {endpoint_, endpoint_};
+  ASSERT_EQ(port_->tx_to_all(both, result(), row(2)), 2u);
+  wire::Message elsewhere = result();
+  elsewhere.seq = 7;
+  std::byte copied[4] = {};
+  ASSERT_EQ(port_->tx_to_all(both, elsewhere, copied), 2u);
+  copied[0] = std::byte{1};
+  wire::Message question;
+  question.type = wire::Type::kPoll;
+  ASSERT_EQ(port_->tx_to_all(both, question, {}), 2u);
+  auto packets = receive(16, false);
+  ASSERT_EQ(packets.size(), 6u);
+  EXPECT_EQ(element(packets[0]), 0x11111111);
+  EXPECT_EQ(element(packets[1]), 0x11111111);
+  EXPECT_EQ(packets[2].message.seq, 7u);
+  EXPECT_EQ(element(packets[3]), 0) << "not in the result ring, so it was copied";
+  EXPECT_EQ(packets[5].payload_bytes, 0u);
+  EXPECT_EQ(port_->counters().tx_packets, 6u);
+  EXPECT_EQ(port_->counters().tx_bytes, 16u);
+  transport_->rx_release();
+
+  for (int i = 0; i < 7; ++i) ASSERT_EQ(port_->tx_to_all(both, result(), row(2)), 2u);
+  ASSERT_TRUE(send_result(2));
+  EXPECT_EQ(port_->tx_to_all(both, result(), row(2)), 1u) << "room for one";
+  EXPECT_EQ(port_->counters().drops[DropReason::kTxFull], 1u);
+  packets = receive(16);
+  ASSERT_EQ(packets.size(), 16u);
+  for (size_t i = 0; i < packets.size(); ++i)
+    EXPECT_EQ((packets[i].message.flags & wire::kFlagEcn) != 0, i >= 12) << i;
 }
 
 TEST_F(ShmPortTest, DoesNotMarkCongestionWhenToldNotTo) {

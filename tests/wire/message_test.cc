@@ -238,6 +238,7 @@ TEST(HeaderCheck, SaysWhatValidateSays) {
       [&](Message& m) { m.seq = random(); },
   };
   uint32_t valid = 0;
+  uint32_t repeated = 0;
   HeaderCheck check;
   for (uint32_t i = 0; i < 300'000; ++i) {
     Message message = grad(DType::kFloat32, Op::kSum, 4);
@@ -248,15 +249,21 @@ TEST(HeaderCheck, SaysWhatValidateSays) {
     }
     if (below(20) == 0) bytes = 4 * below(6);
     const auto expected = validate(message, bytes, 20);
+    if (check.repeats(message, bytes)) {
+      ASSERT_EQ(expected, std::nullopt) << i;
+      ++repeated;
+    }
     ASSERT_EQ(check.validate(message, bytes, 20), expected) << i;
     valid += !expected;
   }
   EXPECT_GT(valid, 50'000u);
   EXPECT_LT(valid, 250'000u);
+  EXPECT_GT(repeated, 50'000u);
 }
 
 TEST(HeaderCheck, KnowsNothingInTheBeginning) {
   HeaderCheck check;
+  EXPECT_FALSE(check.repeats(Message{}, 0));
   EXPECT_EQ(check.validate(Message{}, 0, kSlotBytes), DropReason::kBadType);
 }
 
