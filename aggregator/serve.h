@@ -23,6 +23,12 @@ auto bare_sender(Send&& send) {
   };
 }
 
+/// A `send` of carry_out() that can do the same for all workers of a job at once.
+template <class Send>
+concept SendsToAll = requires(Send send, JobIndex job, uint32_t workers, const Emission& emission) {
+  {send.to_all(job, workers, emission)};
+};
+
 /// Sends what a verdict says, but for bare results: send_bare_results(). `send(job, rank,
 /// emission)` queues a message to one worker, or to a dedicated fallback (kFallbackRank). A
 /// fallback within the lane is served at once, and so are its messages in turn.
@@ -38,8 +44,11 @@ void carry_out(Aggregator& aggregator, const Verdict& verdict, Rank sender, Send
         send(emission.job, sender, emission);
         break;
       case Emission::To::kAll:
-        for (uint32_t rank = 0; rank < job.workers; ++rank)
-          send(emission.job, Rank{static_cast<uint8_t>(rank)}, emission);
+        if constexpr (SendsToAll<Send>)
+          send.to_all(emission.job, job.workers, emission);
+        else
+          for (uint32_t rank = 0; rank < job.workers; ++rank)
+            send(emission.job, Rank{static_cast<uint8_t>(rank)}, emission);
         break;
       case Emission::To::kHolders:
         if (emission.message.type == wire::Type::kResult && emission.message.bare()) {
@@ -178,7 +187,9 @@ size_t serve(Port& port, Aggregator& aggregator, std::span<RxPacket> packets,
              std::span<Verdict> verdicts, Nanos now, Send&& send, Mismatch&& mismatch) {
   const size_t count = port.rx_burst(packets);
   const std::span<const RxPacket> burst = packets.first(count);
-  if (std::ranges::any_of(burst, is_run)) [[unlikely]]
+  uint16_t flags = 0;
+  for (const RxPacket& packet : burst) flags |= packet.message.flags;
+  if ((flags & wire::kFlagBare) != 0 && std::ranges::any_of(burst, is_run)) [[unlikely]]
     serve_runs(aggregator, burst, verdicts, now, send, mismatch);
   else if (count != 0)
     serve_burst(aggregator, burst, verdicts, now, send, mismatch);

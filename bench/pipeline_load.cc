@@ -104,32 +104,33 @@ void MemoryPort::start(uint64_t round, uint32_t first_rank, uint32_t ranks) {
   end_rank_ = first_rank + ranks;
 }
 
-bool MemoryPort::take(Endpoint& endpoint, io::RxPacket& packet) {
-  const uint32_t at = endpoint.tx_index & (tx_depth - 1);
-  const Descriptor& shared = endpoint.tx_ring[at];
-  if (shared.turn.load(std::memory_order_acquire) != at + 1) return false;
-  __builtin_prefetch(&endpoint.tx_ring[(at + kDescriptorsAhead) & (tx_depth - 1)]);
+/// `seq`: of the packet.
+[[gnu::always_inline]] inline bool MemoryPort::take(Endpoint& endpoint, uint32_t seq,
+                                                    io::RxPacket& packet) {
+  const uint32_t depth = tx_depth;
+  const uint64_t index = endpoint.tx_index++;
+  const Descriptor& shared = endpoint.tx_ring[index & (depth - 1)];
+  if (shared.turn.load(std::memory_order_acquire) != (index & (depth - 1)) + 1) return false;
+  __builtin_prefetch(&endpoint.tx_ring[(index + kDescriptorsAhead) & (depth - 1)]);
   packet.message = shared.message;
   const uint64_t offset = shared.payload_offset;
   const uint32_t bytes = shared.payload_bytes;
-  ++endpoint.tx_index;
   if (!endpoint.tx_taken) {
     endpoint.tx_taken = true;
     taken_from_.push_back(static_cast<uint32_t>(&endpoint - endpoints.data()));
   }
-  ++counters_.rx_packets;
   if (bytes > endpoint.worker_bytes || offset > endpoint.worker_bytes - bytes) {
     counters_.drops.add(DropReason::kBadOffset);
     return false;
   }
-  if (const auto reason = endpoint.header.validate(packet.message, bytes, endpoint.slot_bytes)) {
-    counters_.drops.add(*reason);
-    return false;
+  if (!endpoint.header.repeats(packet.message, bytes)) [[unlikely]] {
+    const auto reason = endpoint.header.validate(packet.message, bytes, endpoint.slot_bytes);
+    if (reason) {
+      counters_.drops.add(*reason);
+      return false;
+    }
   }
-  counters_.rx_bytes += bytes;
-  packet.message.seq = static_cast<uint32_t>(first_seq_ + uint64_t{lanes} * next_.fragment);
-  if (rising_priority)
-    packet.message.priority = static_cast<uint8_t>(1 + next_.rank * jobs + next_.job);
+  packet.message.seq = seq;
   packet.payload = endpoint.worker_base + offset;
   packet.payload_bytes = bytes;
   packet.job = endpoint.job;
@@ -139,24 +140,34 @@ bool MemoryPort::take(Endpoint& endpoint, io::RxPacket& packet) {
 
 size_t MemoryPort::rx_burst(std::span<io::RxPacket> burst) {
   size_t filled = 0;
+  uint64_t bytes = 0;
+  Step next = next_;
   // A burst ends where the ranks change: there are no other groups than those that were asked for.
-  const uint32_t end = std::min(end_rank_, next_.rank + 1);
-  while (filled < burst.size() && next_.rank < end) {
-    Endpoint* const first = &endpoints[size_t{next_.job} * ranks_each + next_.rank];
-    for (; group == 1 && filled < burst.size() && next_.fragment < window; ++next_.fragment)
-      filled += take(*first, burst[filled]);
-    for (; group != 1 && filled < burst.size() && next_.fragment < window; ++next_.fragment) {
-      for (; filled < burst.size() && next_.member < group; ++next_.member)
-        filled += take(first[next_.member], burst[filled]);
-      if (next_.member < group) break;
-      next_.member = 0;
+  const uint32_t end = std::min(end_rank_, next.rank + 1);
+  while (filled < burst.size() && next.rank < end) {
+    Endpoint* const first = &endpoints[size_t{next.job} * ranks_each + next.rank];
+    const auto priority = static_cast<uint8_t>(1 + next.rank * jobs + next.job);
+    for (; filled < burst.size() && next.fragment < window; ++next.fragment) {
+      const auto seq = static_cast<uint32_t>(first_seq_ + uint64_t{lanes} * next.fragment);
+      for (; filled < burst.size() && next.member < group; ++next.member) {
+        io::RxPacket& packet = burst[filled];
+        if (!take(first[next.member], seq, packet)) continue;
+        if (rising_priority) packet.message.priority = priority;
+        bytes += packet.payload_bytes;
+        ++filled;
+      }
+      if (next.member < group) break;
+      next.member = 0;
     }
-    if (next_.fragment < window) break;
-    next_.fragment = 0;
-    if (++next_.job < jobs) continue;
-    next_.job = 0;
-    next_.rank += group;
+    if (next.fragment < window) break;
+    next.fragment = 0;
+    if (++next.job < jobs) continue;
+    next.job = 0;
+    next.rank += group;
   }
+  next_ = next;
+  counters_.rx_packets += filled;
+  counters_.rx_bytes += bytes;
   return filled;
 }
 
@@ -168,23 +179,39 @@ void MemoryPort::rx_release() {
   taken_from_.clear();
 }
 
-bool MemoryPort::tx(io::EndpointIndex index, const wire::Message& message,
-                    std::span<const std::byte> payload) {
-  Endpoint& endpoint = endpoints[index];
-  if (endpoint.rx_index - endpoint.rx_read_seen >= rx_depth)
+/// `depth`: of all receive rings.
+inline void MemoryPort::write(Endpoint& endpoint, uint32_t depth, const wire::Message& message,
+                              std::span<const std::byte> payload) {
+  if (endpoint.rx_index - endpoint.rx_read_seen >= depth)
     endpoint.rx_read_seen = endpoint.rx_index;  // a worker that keeps up
   const auto in_results =
       reinterpret_cast<uintptr_t>(payload.data()) - reinterpret_cast<uintptr_t>(endpoint.results);
-  Descriptor& slot = endpoint.rx_ring[endpoint.rx_index & (rx_depth - 1)];
+  Descriptor& slot = endpoint.rx_ring[endpoint.rx_index & (depth - 1)];
   slot.message = message;
   slot.payload_offset = in_results < endpoint.results_bytes ? in_results : ~uint64_t{0};
   slot.payload_bytes = static_cast<uint32_t>(payload.size());
-  slot.turn.store(static_cast<uint32_t>(endpoint.rx_index / rx_depth + 1),
+  slot.turn.store(static_cast<uint32_t>(endpoint.rx_index >> __builtin_ctz(depth)) + 1,
                   std::memory_order_release);
   ++endpoint.rx_index;
+}
+
+bool MemoryPort::tx(io::EndpointIndex index, const wire::Message& message,
+                    std::span<const std::byte> payload) {
+  write(endpoints[index], rx_depth, message, payload);
   ++counters_.tx_packets;
   counters_.tx_bytes += payload.size();
   return true;
+}
+
+size_t MemoryPort::tx_to_all(std::span<const io::EndpointIndex> to, const wire::Message& message,
+                             std::span<const std::byte> payload) {
+  const wire::Message copy = message;  // which no descriptor that is written could change
+  const uint32_t depth = rx_depth;
+  Endpoint* const all = endpoints.data();
+  for (const io::EndpointIndex index : to) write(all[index], depth, copy, payload);
+  counters_.tx_packets += to.size();
+  counters_.tx_bytes += to.size() * payload.size();
+  return to.size();
 }
 
 // ---- memory and packets
@@ -322,6 +349,7 @@ void Load::write_packets() {
     const auto job = static_cast<uint32_t>(i / ranks_each);
     const auto rank = static_cast<uint32_t>(i % ranks_each);
     const bool is_fallback = rank == config_.fan_in;
+    if (!is_fallback) workers_.push_back(static_cast<io::EndpointIndex>(i));
     // The contents of the fallback's results do not matter: some worker's payloads.
     const uint32_t sender = is_fallback ? 0 : rank;
     std::byte* base = payloads_ + (size_t{job} * config_.fan_in + sender) * worker_bytes;
@@ -394,18 +422,32 @@ Load::Times Load::run_round(OnEmission&& on_emission) {
   return times;
 }
 
+/// Writes descriptors.
+struct Load::Writer {
+  Load& load;
+  void operator()(io::JobIndex job, Rank rank, const Emission& emission) const {
+    const uint32_t at = rank == kFallbackRank ? load.config_.fan_in : value(rank);
+    const auto endpoint = static_cast<io::EndpointIndex>(job * load.port_.ranks_each + at);
+    load.port_.tx(endpoint, emission.message, {emission.payload, emission.payload_bytes});
+  }
+  void to_all(io::JobIndex job, uint32_t workers, const Emission& emission) const {
+    load.port_.tx_to_all(std::span(load.workers_).subspan(size_t{job} * workers, workers),
+                         emission.message, {emission.payload, emission.payload_bytes});
+  }
+};
+
+/// Counts them.
+struct Load::Counter {
+  Load& load;
+  void operator()(io::JobIndex, Rank, const Emission&) const { ++load.unsent_; }
+  void to_all(io::JobIndex, uint32_t workers, const Emission&) const { load.unsent_ += workers; }
+};
+
 Load::Times Load::run_path(uint64_t rounds, Send send) {
-  const auto endpoint = [&](io::JobIndex job, Rank rank) {
-    const uint32_t at = rank == kFallbackRank ? config_.fan_in : value(rank);
-    return static_cast<io::EndpointIndex>(job * port_.ranks_each + at);
-  };
-  const auto write = [&](io::JobIndex job, Rank rank, const Emission& emission) {
-    port_.tx(endpoint(job, rank), emission.message, {emission.payload, emission.payload_bytes});
-  };
-  const auto count = [&](io::JobIndex, Rank, const Emission&) { ++unsent_; };
   Times sum;
   for (uint64_t i = 0; i < rounds; ++i) {
-    const Times times = send == Send::kDescriptors ? run_round(write) : run_round(count);
+    const Times times =
+        send == Send::kDescriptors ? run_round(Writer{*this}) : run_round(Counter{*this});
     sum.contributions_ns += times.contributions_ns;
     sum.acknowledgements_ns += times.acknowledgements_ns;
   }

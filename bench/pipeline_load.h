@@ -72,7 +72,7 @@ struct Step {
 /// again: their sequence numbers and priorities are written once they have been copied.
 class MemoryPort {
  public:
-  struct Endpoint {
+  struct alignas(64) Endpoint {
     io::JobIndex job = 0;
     Rank rank{};
     // Sending side of the worker.
@@ -96,6 +96,8 @@ class MemoryPort {
   void rx_release();
   bool tx(io::EndpointIndex endpoint, const wire::Message& message,
           std::span<const std::byte> payload);
+  size_t tx_to_all(std::span<const io::EndpointIndex> to, const wire::Message& message,
+                   std::span<const std::byte> payload);
   void tx_flush() {}
   const io::PortCounters& counters() const { return counters_; }
 
@@ -114,7 +116,9 @@ class MemoryPort {
   bool rising_priority = false;
 
  private:
-  bool take(Endpoint& endpoint, io::RxPacket& packet);
+  bool take(Endpoint& endpoint, uint32_t seq, io::RxPacket& packet);
+  static void write(Endpoint& endpoint, uint32_t depth, const wire::Message& message,
+                    std::span<const std::byte> payload);
 
   uint64_t first_seq_ = 0;
   Step next_;
@@ -169,6 +173,9 @@ class Load {
     size_t used_ = 0;
   };
 
+  struct Writer;
+  struct Counter;
+
   const scheduler::PolicyTraits& policy() const { return scheduler::traits(config_.policy); }
   bool has_fallback() const { return config_.worst_case || policy().held_until_acknowledged; }
   size_t result_bytes() const { return size_t{2} * window_ * config_.lanes * slot_bytes_; }
@@ -212,6 +219,7 @@ class Load {
   std::vector<JobId> ids_;
   aggregator::Aggregator aggregator_;
   MemoryPort port_;
+  std::vector<io::EndpointIndex> workers_;  ///< endpoints of workers: [job][rank]
   std::vector<io::RxPacket> packets_;
   std::vector<aggregator::Verdict> verdicts_;
   uint64_t rounds_ = 0;

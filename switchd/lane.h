@@ -109,10 +109,7 @@ class Lane {
 
   template <class P>
   size_t poll_port(P& port, Nanos now, size_t most) {
-    const auto send_to = [this](aggregator::JobIndex job, Rank rank,
-                                const aggregator::Emission& emission) {
-      send(members_.at(job, rank), emission);
-    };
+    const Sender send_to{*this};
     const auto mismatch = [this](const io::RxPacket& packet, const aggregator::Verdict& verdict) {
       report(packet.job, bit_of(verdict.first_rank), verdict.first_signature, bit_of(packet.rank),
              packet.message.signature());
@@ -173,11 +170,8 @@ class Lane {
   /// Straggler help where nobody sends, because all wait for one.
   size_t park_overdue(Nanos now) {
     next_parking_ = now + kParkingPauseNs;
-    const size_t parked = aggregator::park_overdue(
-        aggregator_, verdicts_.front(), config_.shape.burst, now,
-        [this](aggregator::JobIndex job, Rank rank, const aggregator::Emission& emission) {
-          send(members_.at(job, rank), emission);
-        });
+    const size_t parked = aggregator::park_overdue(aggregator_, verdicts_.front(),
+                                                   config_.shape.burst, now, Sender{*this});
     if (parked != 0) {
       next_parking_ = now;
       flush();
@@ -187,11 +181,7 @@ class Lane {
 
   /// Those that waited for others to join them, when no packet does.
   void send_bare_results(Nanos now) {
-    aggregator::send_bare_results(
-        aggregator_, now,
-        [this](aggregator::JobIndex job, Rank rank, const aggregator::Emission& emission) {
-          send(members_.at(job, rank), emission);
-        });
+    aggregator::send_bare_results(aggregator_, now, Sender{*this});
     flush();
   }
 
@@ -238,6 +228,32 @@ class Lane {
                          : shm_.tx(member.endpoint, message, payload);
     if (!sent) ++counters_.unsent;
   }
+
+  /// Writes the same to all that are at the shm port, in one go.
+  void send_to_all(aggregator::JobIndex job, uint32_t workers,
+                   const aggregator::Emission& emission) {
+    const JobMembers<FramePort>& members = members_.of(job);
+    const std::span<const io::EndpointIndex> at_shm = members.at_shm();
+    sends_ += at_shm.size();
+    counters_.unsent += at_shm.size() - shm_.tx_to_all(at_shm, emission.message,
+                                                       {emission.payload, emission.payload_bytes});
+    if (at_shm.size() == workers) [[likely]]
+      return;
+    for (const Member<FramePort>& member : std::span(members.member).first(workers))
+      if (!member.is_at_shm()) send(member, emission);
+  }
+  /// For aggregator::carry_out().
+  struct Sender {
+    Lane& lane;
+    void operator()(aggregator::JobIndex job, Rank rank,
+                    const aggregator::Emission& emission) const {
+      lane.send(lane.members_.at(job, rank), emission);
+    }
+    void to_all(aggregator::JobIndex job, uint32_t workers,
+                const aggregator::Emission& emission) const {
+      lane.send_to_all(job, workers, emission);
+    }
+  };
 
   void sleep(Nanos timeout_ns) {
     // An Ethernet port is polled: nothing wakes a sleeper when a frame arrives.

@@ -21,13 +21,27 @@ struct Member {
   io::EndpointIndex endpoint = 0;
   bool multicast = false;  ///< results for all come to its group
   bool covered = false;    ///< and are sent there for another worker of the job at this port
+
+  bool is_at_shm() const { return bound && !port; }
 };
 
 template <class FramePort>
 struct JobMembers {
-  JobId id{};
+  explicit JobMembers(JobId of = {}) : id(of) {}
+
+  JobId id;
   std::array<Member<FramePort>, kMaxWorkers + 1> member{};  ///< by rank; kFallbackRank is the last
   bool reported = false;                                    ///< that its workers disagree
+
+  /// Endpoints of the workers at the shm port, by rank.
+  std::span<const io::EndpointIndex> at_shm() const {
+    return std::span(at_shm_).first(at_shm_count_);
+  }
+  void list_those_at_shm() {
+    at_shm_count_ = 0;
+    for (const Member<FramePort>& worker : std::span(member).first(kMaxWorkers))
+      if (worker.is_at_shm()) at_shm_[at_shm_count_++] = worker.endpoint;
+  }
 
   /// One worker at each port has its job's results sent to the group of all.
   void cover() {
@@ -39,6 +53,10 @@ struct JobMembers {
       });
     }
   }
+
+ private:
+  std::array<io::EndpointIndex, kMaxWorkers> at_shm_{};
+  uint32_t at_shm_count_ = 0;
 };
 
 template <class FramePort>
@@ -54,7 +72,7 @@ class LaneMembers {
     return jobs_[job].member[value(rank)];
   }
 
-  void add(aggregator::JobIndex job, JobId id) { jobs_[job] = JobMembers<FramePort>{.id = id}; }
+  void add(aggregator::JobIndex job, JobId id) { jobs_[job] = JobMembers<FramePort>(id); }
   void remove(aggregator::JobIndex job) {
     for (Member<FramePort>& member : jobs_[job].member) release(member);
     for (FramePort* port : frame_ports_) port->forget(jobs_[job].id);
@@ -65,6 +83,7 @@ class LaneMembers {
     const auto endpoint = shm_.attach(*worker.session, worker.job, worker.rank);
     if (!endpoint) return tl::unexpected(endpoint.error());
     jobs_[worker.job].member[value(worker.rank)] = {.bound = true, .endpoint = *endpoint};
+    jobs_[worker.job].list_those_at_shm();
     return {};
   }
   Result<void> attach(const command::AttachFrame& worker) {
@@ -77,18 +96,19 @@ class LaneMembers {
     JobMembers<FramePort>& job = jobs_[worker.job];
     job.member[value(worker.rank)] = {
         .bound = true, .port = port, .endpoint = *endpoint, .multicast = worker.multicast};
+    job.list_those_at_shm();
     job.cover();
     return {};
   }
   void detach(aggregator::JobIndex job, Rank rank) {
     release(jobs_[job].member[value(rank)]);
+    jobs_[job].list_those_at_shm();
     jobs_[job].cover();
   }
 
   void set_registered(const command::SetRegistered& region) {
     const Member<FramePort>& member = at(region.job, region.rank);
-    if (member.bound && !member.port)
-      shm_.set_registered(member.endpoint, region.number, region.memory);
+    if (member.is_at_shm()) shm_.set_registered(member.endpoint, region.number, region.memory);
   }
 
   /// Which frames of a job came in and which did not.

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <set>
+#include <vector>
 
 #include "switchd/no_frame_port.h"
 
@@ -42,6 +44,7 @@ class LaneMembersTest : public testing::Test {
   }
   bool is_covered(uint8_t rank) const { return members_.at(0, Rank{rank}).covered; }
 
+  std::vector<std::unique_ptr<io::shm::WorkerSession>> sessions_;
   io::shm::ShmPort shm_{0, 16};
   BindingPort first_, second_;
   std::vector<BindingPort*> ports_{&first_, &second_};
@@ -80,6 +83,29 @@ TEST_F(LaneMembersTest, OneWorkerAtEachPortIsSentWhatIsForTheGroup) {
   EXPECT_FALSE(is_covered(3));
   members_.detach(0, Rank{1});
   EXPECT_FALSE(is_covered(2)) << "nobody is before it any more";
+}
+
+TEST_F(LaneMembersTest, ThoseAtTheShmPortAreListedByRank) {
+  const auto attach_shm = [&](uint8_t rank) {
+    sessions_.push_back(*io::shm::WorkerSession::create({1, 8, 8, 256, 4, 8}, nullptr));
+    ASSERT_TRUE(members_.attach(
+        command::AttachShm{.job = 0, .rank = Rank{rank}, .session = sessions_.back().get()}));
+  };
+  const auto listed = [&] {
+    const auto all = members_.of(0).at_shm();
+    return std::vector(all.begin(), all.end());
+  };
+  for (const uint8_t rank : std::initializer_list<uint8_t>{2, 0, value(kFallbackRank)})
+    attach_shm(rank);
+  ASSERT_TRUE(attach(1, 0));
+  const auto first = members_.at(0, Rank{0}).endpoint;
+  const auto last = members_.at(0, Rank{2}).endpoint;
+  EXPECT_EQ(listed(), (std::vector{first, last}));
+  EXPECT_TRUE(members_.of(1).at_shm().empty());
+  members_.detach(0, Rank{0});
+  EXPECT_EQ(listed(), std::vector{last});
+  members_.remove(0);
+  EXPECT_TRUE(listed().empty());
 }
 
 TEST_F(LaneMembersTest, AJobLeavesAllPorts) {
