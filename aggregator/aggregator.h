@@ -155,7 +155,7 @@ class Aggregator {
     std::array<uint16_t, kMaxWorkers> parked_load{};  ///< fragments that each worker keeps
   };
 
-  /// A packet's fragment and slot, looked up for a whole burst before any packet is decided.
+  /// A group's fragment and slot, looked up for a whole burst before any packet is decided.
   struct Lookup {
     Seq seq;
     uint64_t number = 0;     ///< of the fragment, among those of this lane
@@ -179,11 +179,14 @@ class Aggregator {
   void decide_one(size_t index, const RxPacket& packet, const Lookup& lookup, Nanos now,
                   Verdict& verdict);
   template <class Policy>
-  void decide_group(std::span<const uint16_t> group, std::span<const RxPacket> packets, Nanos now,
+  void decide_group(const BurstGroups::Group& group, const Followers& followers,
+                    std::span<const RxPacket> packets, const Lookup& lookup, Nanos now,
                     std::span<Verdict> verdicts);
   template <class Policy>
-  bool join_together(Job& job, const Lookup& lookup, std::span<const uint16_t> group,
-                     std::span<const RxPacket> packets, std::span<Verdict> verdicts);
+  bool join_together(Job& job, const Lookup& lookup, const BurstGroups::Group& group,
+                     const Followers& followers, const RxPacket& last, Verdict& last_verdict);
+  void gather(const BurstGroups::Group& group, const RxPacket& first, const std::byte** payloads,
+              std::span<Verdict> verdicts, Followers& followers) const;
   template <class Policy>
   void on_packet(const RxPacket& packet, const Lookup& lookup, Nanos now, Verdict& verdict);
   void hear_prompt(const RxPacket& packet);
@@ -251,8 +254,10 @@ class Aggregator {
 
   void leave_as_part(Slot& slot, Verdict& verdict);
   void emit_part(const Slot& slot, Verdict& verdict);
-  void emit_results(Job& job, const Slot& slot, Verdict& verdict) const;
-  Emission& emit_result(const Job& job, const Slot& slot, Emission::To to, Verdict& verdict) const;
+  void emit_results(Job& job, const Slot& slot, std::span<const std::byte> payload,
+                    Verdict& verdict) const;
+  Emission& emit_result(const Job& job, const Slot& slot, Emission::To to,
+                        std::span<const std::byte> payload, Verdict& verdict) const;
   void repeat_result(const Job& job, const Slot& slot, Rank rank, Verdict& verdict);
   static void bare_for_others(Verdict& verdict);
   static void make_bare(Emission& result);
@@ -336,9 +341,9 @@ class Aggregator {
       kernels_{};
   uint32_t prefetch_bytes_;
   SlotArray slots_;
-  std::vector<Lookup> lookups_;  ///< of the burst at hand
-  BurstGroups groups_;           ///< likewise
-  PendingSum pending_;           ///< likewise
+  BurstGroups groups_;           ///< of the burst at hand
+  std::vector<Lookup> lookups_;  ///< of its groups
+  PendingSum pending_;           ///< of the group at hand
   /// for_each_noted(): a bit for each packet of the burst.
   std::array<uint64_t, kMaxBurst / 64> noted_{};
   size_t noted_words_ = 0;

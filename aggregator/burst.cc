@@ -20,11 +20,6 @@ constexpr size_t kNearBytes = 1 << 20;
 constexpr uint32_t kPrefetchNearBytes = 256;
 constexpr uint32_t kPrefetchFarBytes = 1024;
 
-/// A moved fragment has one payload, and nothing to be added.
-bool may_be_grouped(const Message& message) {
-  return message.type == Type::kGrad && !is_moved(message.collective) && !message.bare();
-}
-
 }  // namespace
 
 uint32_t Aggregator::prefetch_bytes(const Shape& shape) {
@@ -36,6 +31,7 @@ void Aggregator::on_burst(std::span<const RxPacket> packets, Nanos now,
                           std::span<Verdict> verdicts) {
   noted_words_ = (packets.size() + 63) / 64;
   std::fill_n(noted_.begin(), noted_words_, 0);
+  groups_.divide(packets);
   look_up(packets);
   counters_.packets += packets.size();
   scheduler::with_policy(shape_.policy.kind,
@@ -60,26 +56,21 @@ void Aggregator::look_up(std::span<const RxPacket> packets) {
 template <uint32_t kWays>
 void Aggregator::look_up_in_sets(std::span<const RxPacket> packets) {
   [[maybe_unused]] const uint32_t* const tags = slots_.tags().data();
-  groups_.begin();
-  for (uint32_t i = 0; i < packets.size(); ++i) {
-    // The others of a group need no look-up of their own.
-    if (may_be_grouped(packets[i].message)) {
-      if (groups_.join(packets, i) != i) continue;
-    } else {
-      groups_.stand_alone(i);
-    }
-    const Job& job = jobs_[packets[i].job];
-    Lookup& lookup = lookups_[i];
+  Lookup* next = lookups_.data();
+  for (const BurstGroups::Group& group : groups_.all()) {
+    const RxPacket& packet = packets[group.first];
+    const Job& job = jobs_[packet.job];
+    Lookup& lookup = *next++;
     lookup = Lookup{};
     if (!job.present) continue;
-    lookup.seq = seq_of(job, packets[i]);
+    lookup.seq = seq_of(job, packet);
     lookup.number = number_of(lookup.seq);
-    if (packets[i].message.type != Type::kGrad) continue;
+    if (packet.message.type != Type::kGrad) continue;
     if (hashed()) {
       lookup.first = hashed_slot(job, lookup.number);
       uint32_t likely = lookup.first;
       if constexpr (kWays != 1) {
-        const uint32_t tag = SlotTags::tag_of(packets[i].job, lookup.number);
+        const uint32_t tag = SlotTags::tag_of(packet.job, lookup.number);
         const uint32_t same = SlotTags::matches<kWays>(tags, lookup.first, tag);
         likely = same != 0
                      ? (lookup.first & ~(kWays - 1)) + static_cast<uint32_t>(std::countr_zero(same))
@@ -137,53 +128,71 @@ template <class Policy>
   note(index, verdict);
 }
 
-/// The same for a burst in which several packets are to the same fragment.
+/// A group's packets behind the first. The payloads of all are fetched, and theirs listed.
+void Aggregator::gather(const BurstGroups::Group& group, const RxPacket& first,
+                        const std::byte** payloads, std::span<Verdict> verdicts,
+                        Followers& followers) const {
+  Followers all;
+  all.payloads = payloads;
+  prefetch_lines<0>(first.payload, std::min(first.payload_bytes, kPrefetchNearBytes));
+  groups_.for_each_follower(group, [&](uint32_t at, const RxPacket& packet) {
+    all.add(packet);
+    *++payloads = packet.payload;
+    prefetch_lines<0>(packet.payload, kPrefetchNearBytes);
+    // Of most there is no more to say.
+    verdicts[at].fate = Verdict::Fate::kAbsorbed;
+    verdicts[at].emissions = 0;
+  });
+  followers = all;
+}
+
+/// The same for a burst in which several packets are to the same fragment. Payloads are fetched a
+/// group ahead, and rows a few.
 template <class Policy>
 void Aggregator::decide_groups(std::span<const RxPacket> packets, Nanos now,
                                std::span<Verdict> verdicts) {
   constexpr size_t kRowsAhead = 4;
-  constexpr size_t kPayloadsAhead = 2;
-  const std::span<const uint16_t> order = groups_.order(packets.size());
+  const std::span<const BurstGroups::Group> groups = groups_.all();
   const auto prefetch_row = [&](size_t i) __attribute__((always_inline)) {
-    const RxPacket& packet = packets[order[i]];
-    const uint32_t size = groups_.size_of(order[i]);
+    const RxPacket& packet = packets[groups[i].first];
     // A fragment that is all there has no use for its row.
-    if (size != 0 && size != jobs_[packet.job].spec.workers && lookups_[order[i]].slot)
-      prefetch_lines<1>(row_of(*lookups_[order[i]].slot),
-                        std::min(packet.payload_bytes, prefetch_bytes_));
+    if (groups[i].size != jobs_[packet.job].spec.workers && lookups_[i].slot)
+      prefetch_lines<1>(row_of(*lookups_[i].slot), std::min(packet.payload_bytes, prefetch_bytes_));
   };
-  const auto prefetch_payload = [&](size_t i) __attribute__((always_inline)) {
-    const RxPacket& packet = packets[order[i]];
-    prefetch_lines<0>(packet.payload, std::min(packet.payload_bytes, kPrefetchNearBytes));
+  for (size_t i = 0; i < std::min(kRowsAhead, groups.size()); ++i) prefetch_row(i);
+  const std::byte** payloads = pending_.list();
+  Followers followers[2];  // of the group at hand, and of the next one
+  const auto gather_next = [&](size_t i) __attribute__((always_inline)) {
+    gather(groups[i], packets[groups[i].first], payloads, verdicts, followers[i % 2]);
+    payloads += groups[i].size;
   };
-  size_t rows = 0;
-  size_t payloads = 0;
-  for (size_t at = 0; at < order.size();) {
-    const uint32_t first = order[at];
-    const uint32_t size = groups_.size_of(first);
-    for (; rows < std::min(at + size + kRowsAhead, order.size()); ++rows) prefetch_row(rows);
-    for (; payloads < std::min(at + size + kPayloadsAhead, order.size()); ++payloads)
-      prefetch_payload(payloads);
-    if (size == 1)
-      decide_one<Policy>(first, packets[first], lookups_[first], now, verdicts[first]);
+  gather_next(0);
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const BurstGroups::Group& group = groups[i];
+    const RxPacket& first = packets[group.first];
+    if (i + kRowsAhead < groups.size()) prefetch_row(i + kRowsAhead);
+    if (i + 1 < groups.size()) gather_next(i + 1);
+    if (group.size == 1)
+      decide_one<Policy>(group.first, first, lookups_[i], now, verdicts[group.first]);
     else
-      decide_group<Policy>(order.subspan(at, size), packets, now, verdicts);
-    at += size;
+      decide_group<Policy>(group, followers[i % 2], packets, lookups_[i], now, verdicts);
   }
 }
 
 /// The first packet finds or takes the slot, as any packet does. The others go the same way, if
 /// they cannot simply join it there.
 template <class Policy>
-void Aggregator::decide_group(std::span<const uint16_t> group, std::span<const RxPacket> packets,
-                              Nanos now, std::span<Verdict> verdicts) {
-  const Lookup& lookup = lookups_[group[0]];
-  pending_.begin_group();
-  decide_one<Policy>(group[0], packets[group[0]], lookup, now, verdicts[group[0]]);
-  if (!join_together<Policy>(jobs_[packets[group[0]].job], lookup, group.subspan(1), packets,
-                             verdicts))
-    for (const uint32_t at : group.subspan(1))
-      decide_one<Policy>(at, packets[at], lookup, now, verdicts[at]);
+void Aggregator::decide_group(const BurstGroups::Group& group, const Followers& followers,
+                              std::span<const RxPacket> packets, const Lookup& lookup, Nanos now,
+                              std::span<Verdict> verdicts) {
+  const RxPacket& first = packets[group.first];
+  pending_.begin_group(followers.payloads);
+  decide_one<Policy>(group.first, first, lookup, now, verdicts[group.first]);
+  if (!join_together<Policy>(jobs_[first.job], lookup, group, followers, packets[group.last],
+                             verdicts[group.last]))
+    groups_.for_each_follower(group, [&](uint32_t at, const RxPacket& packet) {
+      decide_one<Policy>(at, packet, lookup, now, verdicts[at]);
+    });
   if (pending_.slot()) add_pending();
   pending_.end_group();
 }
@@ -197,49 +206,36 @@ inline void Aggregator::hear_prompt(const RxPacket& packet) {
 /// Contributions to the fragment whose first one has just been added to its slot. False: something
 /// is to be said about one of them, and nothing has been done.
 template <class Policy>
-bool Aggregator::join_together(Job& job, const Lookup& lookup, std::span<const uint16_t> group,
-                               std::span<const RxPacket> packets, std::span<Verdict> verdicts) {
+bool Aggregator::join_together(Job& job, const Lookup& lookup, const BurstGroups::Group& group,
+                               const Followers& followers, const RxPacket& last,
+                               Verdict& last_verdict) {
   constexpr bool kHashed = Policy::kTraits.hashed;
   if (!pending_.slot() || job.spec.park_after != 0) return false;
   if (kHashed && !job.recent.remembers(lookup.seq)) return false;
+  if (!followers.are_within(job.full)) return false;
   Slot& slot = *pending_.slot();
   const Bitmap here = slot.bits | slot.at_fallback;
   const Bitmap known = here | (kHashed ? *lookup.seen : 0);
-  const std::byte** const payloads = pending_.more();
-  Bitmap bits = 0;
-  uint16_t flags = 0;
-  uint8_t priority = 0;
-  for (size_t i = 0; i < group.size(); ++i) {
-    const RxPacket& packet = packets[group[i]];
-    if (value(packet.rank) >= job.spec.workers) return false;
-    const Bitmap bit = bit_of(packet.rank);
-    if (((known | bits) & bit) != 0 && rule(Rule::kGroupOnce)) return false;
-    bits |= bit;
-    flags |= packet.message.flags;
-    priority = std::max(priority, packet.message.priority);
-    payloads[i] = packet.payload;
-    verdicts[group[i]].emissions = 0;
-    verdicts[group[i]].fate = Verdict::Fate::kAbsorbed;
-  }
-  if (packets[group[0]].message.receiver != 0) [[unlikely]]
-    for (const uint32_t at : group) hear_prompt(packets[at]);
-  const bool full = (here | bits) == job.full;
-  const uint32_t last = group.back();
+  if ((followers.repeated || (known & followers.bits) != 0) && rule(Rule::kGroupOnce)) return false;
+  if (last.message.receiver != 0) [[unlikely]]
+    groups_.for_each_follower(group,
+                              [&](uint32_t, const RxPacket& packet) { hear_prompt(packet); });
+  const bool full = (here | followers.bits) == job.full;
   // The last one has more to do than to be added.
-  const size_t plain = group.size() - (full ? 1 : 0);
-  pending_.add_more(plain);
+  const uint32_t plain = group.size - (full ? 2 : 1);
+  pending_.add_followers(plain);
   if constexpr (kHashed) {
-    *lookup.seen |= bits;
-    slot.flags |= flags & wire::kResultFlags;
-    slot.priority = std::max(slot.priority, std::min(priority, job.spec.priority_max));
+    *lookup.seen |= followers.bits;
+    slot.flags |= followers.flags & wire::kResultFlags;
+    slot.priority = std::max(slot.priority, std::min(followers.priority, job.spec.priority_max));
   }
-  slot.bits |= full ? bits & ~bit_of(packets[last].rank) : bits;
+  slot.bits |= full ? followers.bits & ~bit_of(last.rank) : followers.bits;
   counters_.absorbed += plain;
   job.counters.absorbed += plain;
-  counters_.absorbed_bytes += plain * packets[last].payload_bytes;
+  counters_.absorbed_bytes += uint64_t{plain} * last.payload_bytes;
   if (!full) return true;
-  add_last<Policy>(job, slot, packets[last], verdicts[last]);
-  note(last, verdicts[last]);
+  add_last<Policy>(job, slot, last, last_verdict);
+  note(group.last, last_verdict);
   return true;
 }
 

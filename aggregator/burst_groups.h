@@ -11,75 +11,87 @@ namespace ina::aggregator {
 
 /// Divides a burst into groups: contributions to the same fragment of the same job whose
 /// signatures, epochs and sizes are equal. A packet that goes with no other is a group of one. Each
-/// packet is compared with one other at most, so where many fragments are in a burst, a group may
+/// packet is compared with two others at most, so where many fragments are in a burst, a group may
 /// fall into several.
 class BurstGroups {
  public:
   static constexpr size_t kMaxBurst = 512;
 
-  void begin() { any_ = false; }
+  struct alignas(8) Group {
+    uint16_t first = 0;  ///< packet of the burst
+    uint16_t last = 0;
+    uint16_t size = 1;
+  };
 
-  /// Where the first packet of the group of packets[at] is: `at`, if it is that itself. Either this
-  /// or stand_alone() is to be called for each packet of a burst, in order.
-  uint32_t join(std::span<const RxPacket> packets, uint32_t at) {
-    const RxPacket& packet = packets[at];
-    // An entry left by an earlier burst does no harm: all packets of a fragment use the same place,
-    // so the first of them has already written to it.
-    uint16_t& place = first_[place_of(packet)];
-    const uint32_t first = place;
-    if (first < at && belong_together(packets[first], packet)) {
-      begin_links(at);
-      Link& group = links_[first];
-      links_[group.last].next = static_cast<uint16_t>(at);
-      links_[at].size = 0;
-      group.last = static_cast<uint16_t>(at);
-      ++group.size;
-      return first;
+  /// Every packet of the burst is in one group.
+  void divide(std::span<const RxPacket> packets) {
+    packets_ = packets;
+    uint32_t count = 0;
+    const RxPacket* leader = &kNobody;  // a packet of the last group, if others may join it
+    Group* group = nullptr;
+    for (uint32_t at = 0; at < packets.size(); ++at) {
+      const RxPacket& packet = packets[at];
+      // Most follow the rest of their group at once.
+      if (belong_together(*leader, packet)) {
+        append(*group, at);
+        continue;
+      }
+      const bool alone = !may_be_grouped(packet.message);
+      leader = alone ? &kNobody : &packet;
+      group = alone ? nullptr : find(packet, count);
+      if (group) {
+        append(*group, at);
+        continue;
+      }
+      group = &groups_[count++];
+      *group = {static_cast<uint16_t>(at), static_cast<uint16_t>(at), 1};
     }
-    place = static_cast<uint16_t>(at);
-    stand_alone(at);
-    return at;
-  }
-  void stand_alone(uint32_t at) {
-    if (any_) links_[at] = {.next = 0, .last = static_cast<uint16_t>(at)};
+    count_ = count;
   }
 
   /// Whether there is a group of more than one.
-  bool any() const { return any_; }
-  // The following only if there is.
-
-  /// Packets of the group that begins at `at`; 0: none does.
-  uint32_t size_of(uint32_t at) const { return links_[at].size; }
-  /// The packets of a burst of `count`, each group in one piece where its first packet is.
-  std::span<const uint16_t> order(size_t count) {
-    size_t used = 0;
-    for (size_t first = 0; first < count; ++first) {
-      uint32_t at = static_cast<uint32_t>(first);
-      for (uint32_t left = links_[first].size; left != 0; --left, at = links_[at].next)
-        order_[used++] = static_cast<uint16_t>(at);
+  bool any() const { return count_ != packets_.size(); }
+  /// In the order of their first packets.
+  std::span<const Group> all() const { return std::span(groups_).first(count_); }
+  /// The packets of a group but the first; `visit(index, packet)`.
+  template <class Visit>
+  [[gnu::always_inline]] void for_each_follower(const Group& group, Visit&& visit) const {
+    uint32_t at = group.first;
+    for (uint32_t left = group.size - 1u; left != 0; --left) {
+      at = next_[at];
+      visit(at, packets_[at]);
     }
-    return std::span(order_).first(used);
   }
 
  private:
-  struct Link {
-    uint16_t next = 0;
-    uint16_t last = 0;  ///< end of the group that begins here
-    uint16_t size = 1;
-  };
   static constexpr uint32_t kPlaceBits = 9;
+  static constexpr RxPacket kNobody{};  ///< goes with no contribution
 
-  /// Links are there from the first group of a burst on: most bursts may have none.
-  void begin_links(uint32_t at) {
-    if (any_) return;
-    any_ = true;
-    for (uint32_t before = 0; before < at; ++before) stand_alone(before);
+  void append(Group& group, uint32_t at) {
+    next_[group.last] = static_cast<uint16_t>(at);
+    group.last = static_cast<uint16_t>(at);
+    ++group.size;
+  }
+  /// The group that a packet joins, among `count`. nullptr: it begins the next one.
+  Group* find(const RxPacket& packet, uint32_t count) {
+    // An entry left by an earlier burst does no harm: all packets of a fragment use the same place,
+    // so the first of them has already written to it.
+    uint16_t& place = group_at_[place_of(packet)];
+    if (place < count && belong_together(packets_[groups_[place].first], packet))
+      return &groups_[place];
+    place = static_cast<uint16_t>(count);
+    return nullptr;
   }
 
+  /// A moved fragment has one payload, and nothing to be added.
+  static bool may_be_grouped(const wire::Message& message) {
+    return message.type == wire::Type::kGrad && !is_moved(message.collective) && !message.bare();
+  }
   /// Fragments that follow each other are far apart.
   static uint32_t place_of(const RxPacket& packet) {
     return (packet.message.seq + packet.job * 0x85ebca6bu) * 0x9e3779b1u >> (32 - kPlaceBits);
   }
+  /// `first` may be grouped.
   static bool belong_together(const RxPacket& first, const RxPacket& second) {
     return first.message.seq == second.message.seq && first.job == second.job &&
            wire::same_fields(first.message, second.message, kCommon);
@@ -102,10 +114,11 @@ class BurstGroups {
     return common;
   }();
 
-  std::array<uint16_t, 1 << kPlaceBits> first_{};
-  std::array<Link, kMaxBurst> links_{};
-  std::array<uint16_t, kMaxBurst> order_{};
-  bool any_ = false;
+  std::span<const RxPacket> packets_;
+  uint32_t count_ = 0;
+  std::array<Group, kMaxBurst> groups_{};
+  std::array<uint16_t, kMaxBurst> next_{};  ///< by packet: the one behind it in its group
+  std::array<uint16_t, 1 << kPlaceBits> group_at_{};
 };
 
 }  // namespace ina::aggregator

@@ -288,9 +288,10 @@ void Aggregator::finish(Job& job, Slot& slot, const RxPacket& packet, Verdict& v
   if (overflow) slot.flags |= wire::kFlagOverflow;
   ++counters_.results;
   ++job.counters.results;
-  counters_.contributions_in_results += slot.contributions();
+  counters_.contributions_in_results +=
+      slot.bits == job.full ? job.spec.workers : slot.contributions();
   note_result(job, slot.seq);
-  emit_results(job, slot, verdict);
+  emit_results(job, slot, {result, packet.payload_bytes}, verdict);
   if (hashed()) {
     release(slot);
   } else {  // kept, to answer those that ask again
@@ -352,8 +353,9 @@ void Aggregator::leave_as_part(Slot& slot, Verdict& verdict) {
 }
 
 /// To all that it is for, and to all others that it is decided.
-void Aggregator::emit_results(Job& job, const Slot& slot, Verdict& verdict) const {
-  const Emission& result = emit_result(job, slot, Emission::To::kAll, verdict);
+void Aggregator::emit_results(Job& job, const Slot& slot, std::span<const std::byte> payload,
+                              Verdict& verdict) const {
+  const Emission& result = emit_result(job, slot, Emission::To::kAll, payload, verdict);
   remember_given(job, slot.seq, result.message);
   if (slot.receiver != 0) [[unlikely]]
     bare_for_others(verdict);
@@ -362,13 +364,17 @@ void Aggregator::emit_results(Job& job, const Slot& slot, Verdict& verdict) cons
 /// To one that asks again.
 void Aggregator::repeat_result(const Job& job, const Slot& slot, Rank rank, Verdict& verdict) {
   ++counters_.results_again;
-  Emission& emission = emit_result(job, slot, Emission::To::kSender, verdict);
+  const uint32_t bytes =
+      (slot.flags & wire::kFlagBare) != 0 ? 0 : slot.elements * wire_bytes(slot.dtype);
+  Emission& emission =
+      emit_result(job, slot, Emission::To::kSender,
+                  {job.results.place(slot.seq, slot.target, bytes), bytes}, verdict);
   emission.message.flags |= wire::kFlagAgain;
   if (!has_role(static_cast<uint8_t>(slot.receiver), rank)) make_bare(emission);
 }
 
 Emission& Aggregator::emit_result(const Job& job, const Slot& slot, Emission::To to,
-                                  Verdict& verdict) const {
+                                  std::span<const std::byte> payload, Verdict& verdict) const {
   Emission& emission = add_emission(verdict, to, slot.job);
   Message& message = emission.message;
   message.set_signature(slot.signature());
@@ -380,8 +386,8 @@ Emission& Aggregator::emit_result(const Job& job, const Slot& slot, Emission::To
   message.type = Type::kResult;
   message.origin = wire::Origin::kSwitch;
   message.lane = static_cast<uint8_t>(shape_.lane);
-  emission.payload_bytes = wire::payload_bytes(message);
-  emission.payload = job.results.place(slot.seq, slot.target, emission.payload_bytes);
+  emission.payload = payload.data();
+  emission.payload_bytes = static_cast<uint32_t>(payload.size());
   return emission;
 }
 

@@ -109,7 +109,7 @@ void Aggregator::finish_move(Job& job, Slot& slot, const std::byte* payload, Ver
   ++job.counters.results;
   counters_.contributions_in_results += slot.contributions();
   note_result(job, slot.seq);
-  emit_results(job, slot, verdict);
+  emit_results(job, slot, {result, bytes}, verdict);
   if (hashed()) {
     if (slot.state != SlotState::kEmpty) release(slot);
   } else {

@@ -13,7 +13,7 @@ namespace ina::aggregator {
 using JobIndex = uint16_t;
 
 /// A packet received. Job and rank come from the binding made at admission, never from the packet.
-struct RxPacket {
+struct alignas(64) RxPacket {
   wire::Message message;
   const std::byte* payload = nullptr;
   uint32_t payload_bytes = 0;

@@ -3,6 +3,7 @@
 // the latest.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -12,9 +13,37 @@
 
 namespace ina::aggregator {
 
+/// A group's packets behind the first, taken together.
+struct Followers {
+  Bitmap bits = 0;                       ///< their workers
+  bool repeated = false;                 ///< one of which has several of them
+  uint8_t ranks = 0;                     ///< or-ed: a rank without a bit may be among them
+  uint8_t priority = 0;                  ///< the highest
+  uint16_t flags = 0;                    ///< of any
+  const std::byte** payloads = nullptr;  ///< theirs, behind a place for that of the first packet
+
+  void add(const RxPacket& packet) {
+    const Bitmap bit = Bitmap{1} << value(packet.rank) % kMaxWorkers;
+    repeated |= (bits & bit) != 0;
+    bits |= bit;
+    ranks |= value(packet.rank);
+    priority = std::max(priority, packet.message.priority);
+    flags |= packet.message.flags;
+  }
+  /// Whether each is a worker of a job with the workers `full`.
+  bool are_within(Bitmap full) const { return (bits & ~full) == 0 && ranks < kMaxWorkers; }
+};
+
 class PendingSum {
  public:
-  void begin_group() { collects_ = true; }
+  /// Where the payloads of a burst's groups stand, one group after the other.
+  const std::byte** list() { return list_.data(); }
+  /// `payloads`: the part of list() that is the group's. Behind the first place it has the payloads
+  /// of all packets but the first.
+  void begin_group(const std::byte** payloads) {
+    collects_ = true;
+    payloads_ = payloads;
+  }
   void end_group() { collects_ = false; }
   /// Whether a group is being decided.
   bool collects() const { return collects_; }
@@ -29,14 +58,13 @@ class PendingSum {
     }
     payloads_[count_++] = payload;
   }
-  /// Where further payloads for slot() are written to, of which `add_more` then takes some.
-  const std::byte** more() { return payloads_.data() + count_; }
-  void add_more(size_t payloads) { count_ += static_cast<uint32_t>(payloads); }
+  /// After the first packet of the group has been added: so many behind it are added, too.
+  void add_followers(size_t payloads) { count_ += static_cast<uint32_t>(payloads); }
 
   /// Adds what is pending to the row. Returns how many payloads that were.
   uint32_t add_to(const Kernels& kernel, std::byte* row) {
     const Slot& slot = *std::exchange(slot_, nullptr);
-    kernel.add_all(row, held_, payloads_.data(), count_, slot.elements);
+    kernel.add_all(row, held_, payloads_, count_, slot.elements);
     return count_;
   }
   /// The sum of the pending payloads, of the row if it holds a sum, and of the last contribution.
@@ -46,7 +74,7 @@ class PendingSum {
     const Slot& slot = *std::exchange(slot_, nullptr);
     payloads_[count_++] = last;
     overflow = (slot.target != 0 ? kernel.finish_all_stream : kernel.finish_all)(
-        result, held_ ? row : nullptr, payloads_.data(), count_, slot.elements, divisor);
+        result, held_ ? row : nullptr, payloads_, count_, slot.elements, divisor);
     return count_;
   }
 
@@ -55,7 +83,8 @@ class PendingSum {
   bool held_ = false;  ///< the row holds something
   Slot* slot_ = nullptr;
   uint32_t count_ = 0;
-  std::array<const std::byte*, BurstGroups::kMaxBurst> payloads_;
+  const std::byte** payloads_ = nullptr;  ///< of the group, `count_` of which are pending
+  std::array<const std::byte*, BurstGroups::kMaxBurst> list_;
 };
 
 }  // namespace ina::aggregator

@@ -40,8 +40,10 @@ class ReplayWindow {
   void advance(Seq seq, uint64_t number, Forget&& forget) {
     if (seq < end_) return;
     if (seen_) {
-      // The window moves on over fragments that nobody has seen.
-      const uint64_t fragments = std::min({(seq - end_) / lanes_ + 1, number + 1, ring_.divisor()});
+      // The window moves on over fragments that nobody has seen, mostly a single one.
+      const uint64_t ahead = seq - end_;
+      const uint64_t fragments =
+          ahead < lanes_ ? 1 : std::min({ahead / lanes_ + 1, number + 1, ring_.divisor()});
       for (uint64_t i = 0; i < fragments; ++i) {
         seen(number - i) = 0;
         forget(number - i);

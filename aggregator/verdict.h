@@ -24,7 +24,7 @@ struct Emission {
 };
 
 /// The fate of a packet (I5: exactly one of these) and the messages to be sent because of it.
-struct Verdict {
+struct alignas(64) Verdict {
   enum class Fate : uint8_t { kAbsorbed, kForwarded, kDropped };
 
   Fate fate = Fate::kDropped;

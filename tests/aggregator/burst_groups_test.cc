@@ -6,7 +6,6 @@
 #include <array>
 #include <cstring>
 #include <memory>
-#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -32,18 +31,17 @@ RxPacket contribution(JobIndex job, uint32_t rank, uint32_t seq) {
   return {message, nullptr, 4, job, Rank{static_cast<uint8_t>(rank)}};
 }
 
-std::vector<uint16_t> order_of(BurstGroups& groups, const std::vector<RxPacket>& packets) {
-  groups.begin();
-  for (uint32_t i = 0; i < packets.size(); ++i) {
-    const wire::Message& m = packets[i].message;
-    if (m.type == Type::kGrad && !is_moved(m.collective) && !m.bare())
-      groups.join(packets, i);
-    else
-      groups.stand_alone(i);
+std::vector<uint32_t> order_of(BurstGroups& groups, const std::vector<RxPacket>& packets) {
+  groups.divide(packets);
+  std::vector<uint32_t> order;
+  for (const BurstGroups::Group& group : groups.all()) {
+    order.push_back(group.first);
+    groups.for_each_follower(group, [&](uint32_t at, const RxPacket& packet) {
+      EXPECT_EQ(&packet, &packets[at]);
+      order.push_back(at);
+    });
+    EXPECT_EQ(order.back(), group.last);
   }
-  std::vector<uint16_t> order(packets.size());
-  std::iota(order.begin(), order.end(), 0);
-  if (groups.any()) std::ranges::copy(groups.order(packets.size()), order.begin());
   return order;
 }
 
@@ -51,19 +49,19 @@ TEST(BurstGroups, PutsContributionsToAFragmentBehindTheFirstOfThem) {
   BurstGroups groups;
   EXPECT_EQ(order_of(groups, {contribution(0, 0, 7), contribution(0, 0, 8), contribution(0, 1, 7),
                               contribution(1, 0, 7), contribution(0, 1, 8), contribution(0, 2, 7)}),
-            (std::vector<uint16_t>{0, 2, 5, 1, 4, 3}));
+            (std::vector<uint32_t>{0, 2, 5, 1, 4, 3}));
   EXPECT_TRUE(groups.any());
-  EXPECT_EQ(groups.size_of(0), 3u);
-  EXPECT_EQ(groups.size_of(1), 2u);
-  EXPECT_EQ(groups.size_of(2), 0u);
-  EXPECT_EQ(groups.size_of(3), 1u);
+  ASSERT_EQ(groups.all().size(), 3u);
+  EXPECT_EQ(groups.all()[0].size, 3u);
+  EXPECT_EQ(groups.all()[1].size, 2u);
+  EXPECT_EQ(groups.all()[2].size, 1u);
 }
 
 TEST(BurstGroups, KnowNothingOfTheBurstBefore) {
   BurstGroups groups;
   order_of(groups, {contribution(0, 0, 8), contribution(0, 0, 7), contribution(0, 1, 7)});
   EXPECT_EQ(order_of(groups, {contribution(0, 0, 7), contribution(0, 0, 9), contribution(0, 2, 8)}),
-            (std::vector<uint16_t>{0, 1, 2}));
+            (std::vector<uint32_t>{0, 1, 2}));
   EXPECT_FALSE(groups.any());
 }
 
@@ -456,7 +454,7 @@ TEST_P(RandomBursts, AreAsPacketsOneAtATime) {
       for (RxPacket& packet : packets) packet = draw(grouped.shard(), memory, workers, random);
       const std::vector<Verdict> verdicts = grouped.decide(packets, now);
       std::vector<Verdict> expected(packets.size());
-      for (const uint16_t i : order_of(groups, packets))
+      for (const uint32_t i : order_of(groups, packets))
         expected[i] = single.decide({&packets[i], 1}, now)[0];
       for (size_t i = 0; i < packets.size(); ++i)
         ASSERT_EQ(look_at(expected[i]), look_at(verdicts[i])) << i;

@@ -17,6 +17,7 @@ class PendingSumTest : public ::testing::Test {
     slot_.dtype = DType::kInt32;
     slot_.op = Op::kSum;
     for (int32_t i = 0; i < 4; ++i) payloads_.emplace_back(kElements, 1 << i);
+    pending_.begin_group(pending_.list());
   }
   const std::byte* payload(size_t i) const {
     return reinterpret_cast<const std::byte*>(payloads_[i].data());
@@ -55,11 +56,13 @@ TEST_F(PendingSumTest, WhatTheRowHoldsCountsFromBeforeTheGroup) {
   EXPECT_EQ(row_, std::vector<int32_t>(kElements, 4));
 }
 
-TEST_F(PendingSumTest, ThoseThatAreWrittenInPlaceCountOnlyWhenTaken) {
+TEST_F(PendingSumTest, FollowersAreListedBeforehandAndCountWhenTheyAreAdded) {
+  const std::byte** const listed = pending_.list() + 5;
+  listed[1] = payload(1);
+  listed[2] = payload(2);
+  pending_.begin_group(listed);
   pending_.add(slot_, payload(0));
-  pending_.more()[0] = payload(1);
-  pending_.more()[1] = payload(2);
-  pending_.add_more(1);
+  pending_.add_followers(1);
   EXPECT_EQ(pending_.add_to(kernel_, bytes(row_)), 2u);
   EXPECT_EQ(row_, std::vector<int32_t>(kElements, 3));
 }
