@@ -180,13 +180,13 @@ class Aggregator {
                   Verdict& verdict);
   template <class Policy>
   void decide_group(const BurstGroups::Group& group, const Followers& followers,
-                    std::span<const RxPacket> packets, const Lookup& lookup, Nanos now,
+                    const RxPacket& first, const Lookup& lookup, Nanos now,
                     std::span<Verdict> verdicts);
   template <class Policy>
   bool join_together(Job& job, const Lookup& lookup, const BurstGroups::Group& group,
-                     const Followers& followers, const RxPacket& last, Verdict& last_verdict);
-  void gather(const BurstGroups::Group& group, const RxPacket& first, const std::byte** payloads,
-              std::span<Verdict> verdicts, Followers& followers) const;
+                     const Followers& followers);
+  void gather(const BurstGroups::Group& group, std::span<const RxPacket> packets,
+              std::span<Verdict> verdicts, const std::byte** payloads, Followers& followers) const;
   template <class Policy>
   void on_packet(const RxPacket& packet, const Lookup& lookup, Nanos now, Verdict& verdict);
   void hear_prompt(const RxPacket& packet);
@@ -233,6 +233,8 @@ class Aggregator {
   void add_pending();
   bool finish_pending(std::byte* result, const std::byte* last, uint32_t divisor);
   void count_group(uint32_t contributions);
+  bool holds_all(const Job& job, const Lookup& lookup, const RxPacket& first) const;
+  void finish_at_once(Job& job, const Lookup& lookup, const RxPacket& first, Verdict& verdict);
   void count_absorbed(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict);
   void finish(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict);
   // questions.cc
@@ -258,6 +260,8 @@ class Aggregator {
                     Verdict& verdict) const;
   Emission& emit_result(const Job& job, const Slot& slot, Emission::To to,
                         std::span<const std::byte> payload, Verdict& verdict) const;
+  void complete_result(const Job& job, Seq seq, std::span<const std::byte> payload,
+                       Emission& emission) const;
   void repeat_result(const Job& job, const Slot& slot, Rank rank, Verdict& verdict);
   static void bare_for_others(Verdict& verdict);
   static void make_bare(Emission& result);

@@ -129,11 +129,14 @@ template <class Policy>
 }
 
 /// A group's packets behind the first. The payloads of all are fetched, and theirs listed.
-void Aggregator::gather(const BurstGroups::Group& group, const RxPacket& first,
-                        const std::byte** payloads, std::span<Verdict> verdicts,
+void Aggregator::gather(const BurstGroups::Group& group, std::span<const RxPacket> packets,
+                        std::span<Verdict> verdicts, const std::byte** payloads,
                         Followers& followers) const {
   Followers all;
+  all.last = &packets[group.last];
+  all.last_verdict = &verdicts[group.last];
   all.payloads = payloads;
+  const RxPacket& first = packets[group.first];
   prefetch_lines<0>(first.payload, std::min(first.payload_bytes, kPrefetchNearBytes));
   groups_.for_each_follower(group, [&](uint32_t at, const RxPacket& packet) {
     all.add(packet);
@@ -163,33 +166,35 @@ void Aggregator::decide_groups(std::span<const RxPacket> packets, Nanos now,
   const std::byte** payloads = pending_.list();
   Followers followers[2];  // of the group at hand, and of the next one
   const auto gather_next = [&](size_t i) __attribute__((always_inline)) {
-    gather(groups[i], packets[groups[i].first], payloads, verdicts, followers[i % 2]);
+    gather(groups[i], packets, verdicts, payloads, followers[i % 2]);
     payloads += groups[i].size;
   };
   gather_next(0);
   for (size_t i = 0; i < groups.size(); ++i) {
     const BurstGroups::Group& group = groups[i];
-    const RxPacket& first = packets[group.first];
     if (i + kRowsAhead < groups.size()) prefetch_row(i + kRowsAhead);
     if (i + 1 < groups.size()) gather_next(i + 1);
     if (group.size == 1)
-      decide_one<Policy>(group.first, first, lookups_[i], now, verdicts[group.first]);
+      decide_one<Policy>(group.first, packets[group.first], lookups_[i], now,
+                         verdicts[group.first]);
     else
-      decide_group<Policy>(group, followers[i % 2], packets, lookups_[i], now, verdicts);
+      decide_group<Policy>(group, followers[i % 2], packets[group.first], lookups_[i], now,
+                           verdicts);
   }
 }
 
-/// The first packet finds or takes the slot, as any packet does. The others go the same way, if
-/// they cannot simply join it there.
+/// The first packet finds or takes the slot, as any packet does, or makes the result of a whole
+/// fragment. The others go the same way, if they cannot simply join it there.
 template <class Policy>
 void Aggregator::decide_group(const BurstGroups::Group& group, const Followers& followers,
-                              std::span<const RxPacket> packets, const Lookup& lookup, Nanos now,
+                              const RxPacket& first, const Lookup& lookup, Nanos now,
                               std::span<Verdict> verdicts) {
-  const RxPacket& first = packets[group.first];
-  pending_.begin_group(followers.payloads);
+  pending_.begin_group(followers);
   decide_one<Policy>(group.first, first, lookup, now, verdicts[group.first]);
-  if (!join_together<Policy>(jobs_[first.job], lookup, group, followers, packets[group.last],
-                             verdicts[group.last]))
+  if (!pending_.collects()) return note(group.last, verdicts[group.last]);
+  if (join_together<Policy>(jobs_[first.job], lookup, group, followers))
+    note(group.last, verdicts[group.last]);
+  else
     groups_.for_each_follower(group, [&](uint32_t at, const RxPacket& packet) {
       decide_one<Policy>(at, packet, lookup, now, verdicts[at]);
     });
@@ -207,8 +212,7 @@ inline void Aggregator::hear_prompt(const RxPacket& packet) {
 /// is to be said about one of them, and nothing has been done.
 template <class Policy>
 bool Aggregator::join_together(Job& job, const Lookup& lookup, const BurstGroups::Group& group,
-                               const Followers& followers, const RxPacket& last,
-                               Verdict& last_verdict) {
+                               const Followers& followers) {
   constexpr bool kHashed = Policy::kTraits.hashed;
   if (!pending_.slot() || job.spec.park_after != 0) return false;
   if (kHashed && !job.recent.remembers(lookup.seq)) return false;
@@ -217,6 +221,7 @@ bool Aggregator::join_together(Job& job, const Lookup& lookup, const BurstGroups
   const Bitmap here = slot.bits | slot.at_fallback;
   const Bitmap known = here | (kHashed ? *lookup.seen : 0);
   if ((followers.repeated || (known & followers.bits) != 0) && rule(Rule::kGroupOnce)) return false;
+  const RxPacket& last = *followers.last;
   if (last.message.receiver != 0) [[unlikely]]
     groups_.for_each_follower(group,
                               [&](uint32_t, const RxPacket& packet) { hear_prompt(packet); });
@@ -233,9 +238,7 @@ bool Aggregator::join_together(Job& job, const Lookup& lookup, const BurstGroups
   counters_.absorbed += plain;
   job.counters.absorbed += plain;
   counters_.absorbed_bytes += uint64_t{plain} * last.payload_bytes;
-  if (!full) return true;
-  add_last<Policy>(job, slot, last, last_verdict);
-  note(group.last, last_verdict);
+  if (full) add_last<Policy>(job, slot, last, *followers.last_verdict);
   return true;
 }
 

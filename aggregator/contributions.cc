@@ -95,8 +95,57 @@ void Aggregator::on_hashed_grad(Job& job, const Lookup& lookup, const RxPacket& 
     return contend<Policy>(job, *place, seq, packet, now, verdict);
   }
   if (!quotas_.may_take_empty(job.slots)) return bypass(job, packet, verdict);
+  if constexpr (!Policy::kTraits.held_until_acknowledged)
+    if (pending_.collects() && remembered && holds_all(job, lookup, packet))
+      return finish_at_once(job, lookup, packet, verdict);
   install(job, *place, seq, packet, now);
   add_to<Policy>(job, *place, packet, verdict);
+}
+
+/// Whether the group is all contributions to a fragment, of which none has come before.
+inline bool Aggregator::holds_all(const Job& job, const Lookup& lookup,
+                                  const RxPacket& first) const {
+  const Bitmap bit = bit_of(first.rank);
+  return pending_.followers().are_all_but(bit, job.full) && *lookup.seen == bit &&
+         first.message.receiver == 0 && job.spec.park_after == 0;
+}
+
+/// Such a group needs no slot. All is as if it had taken one, that was empty, and left it.
+void Aggregator::finish_at_once(Job& job, const Lookup& lookup, const RxPacket& first,
+                                Verdict& verdict) {
+  const Followers& followers = pending_.followers();
+  const Message& message = first.message;
+  const uint32_t workers = job.spec.workers;
+  const Kernels& kernel =
+      *kernels_[static_cast<size_t>(message.dtype)][static_cast<size_t>(message.op)];
+  std::byte* const result = job.results.place(lookup.seq, message.target, first.payload_bytes);
+  if (message.target != 0) place_once(job, lookup.seq);
+  followers.payloads[0] = first.payload;
+  const bool overflow = (message.target != 0 ? kernel.finish_all_stream : kernel.finish_all)(
+      result, nullptr, followers.payloads, workers, message.elements,
+      message.op == Op::kAvg ? workers : 1);
+  pending_.end_group();
+
+  *lookup.seen = job.full;
+  take_slot(job);
+  give_back_slot(job);
+  count_group(workers);
+  counters_.absorbed += workers;
+  counters_.absorbed_bytes += uint64_t{workers} * first.payload_bytes;
+  counters_.contributions_in_results += workers;
+  ++counters_.results;
+  job.counters.absorbed += workers;
+  ++job.counters.results;
+  note_result(job, lookup.seq);
+  verdict.fate = Verdict::Fate::kAbsorbed;
+
+  Emission& emission = add_emission(*followers.last_verdict, Emission::To::kAll, first.job);
+  emission.message.set_signature(message.signature());
+  emission.message.flags = (message.flags | followers.flags) & wire::kResultFlags;
+  if (overflow) emission.message.flags |= wire::kFlagOverflow;
+  emission.message.elements = message.elements;
+  complete_result(job, lookup.seq, {result, first.payload_bytes}, emission);
+  remember_given(job, lookup.seq, emission.message);
 }
 
 /// Empties a slot whose sum nobody needs: a zombie's, of which everyone has the result, or that of
@@ -378,17 +427,24 @@ Emission& Aggregator::emit_result(const Job& job, const Slot& slot, Emission::To
   Emission& emission = add_emission(verdict, to, slot.job);
   Message& message = emission.message;
   message.set_signature(slot.signature());
-  message.bitmap = job.full;
-  message.epoch = job.spec.epoch;
-  message.seq = slot.seq.low();
   message.elements = slot.elements;
   message.flags = slot.flags;
+  complete_result(job, slot.seq, payload, emission);
+  return emission;
+}
+
+/// What results of the switch have in common.
+inline void Aggregator::complete_result(const Job& job, Seq seq, std::span<const std::byte> payload,
+                                        Emission& emission) const {
+  Message& message = emission.message;
+  message.bitmap = job.full;
+  message.epoch = job.spec.epoch;
+  message.seq = seq.low();
   message.type = Type::kResult;
   message.origin = wire::Origin::kSwitch;
   message.lane = static_cast<uint8_t>(shape_.lane);
   emission.payload = payload.data();
   emission.payload_bytes = static_cast<uint32_t>(payload.size());
-  return emission;
 }
 
 template <class Policy>

@@ -10,16 +10,19 @@
 #include "aggregator/burst_groups.h"
 #include "aggregator/kernels.h"
 #include "aggregator/slot.h"
+#include "aggregator/verdict.h"
 
 namespace ina::aggregator {
 
 /// A group's packets behind the first, taken together.
 struct Followers {
-  Bitmap bits = 0;                       ///< their workers
-  bool repeated = false;                 ///< one of which has several of them
-  uint8_t ranks = 0;                     ///< or-ed: a rank without a bit may be among them
-  uint8_t priority = 0;                  ///< the highest
-  uint16_t flags = 0;                    ///< of any
+  Bitmap bits = 0;        ///< their workers
+  bool repeated = false;  ///< one of which has several of them
+  uint8_t ranks = 0;      ///< or-ed: a rank without a bit may be among them
+  uint8_t priority = 0;   ///< the highest
+  uint16_t flags = 0;     ///< of any
+  const RxPacket* last = nullptr;
+  Verdict* last_verdict = nullptr;
   const std::byte** payloads = nullptr;  ///< theirs, behind a place for that of the first packet
 
   void add(const RxPacket& packet) {
@@ -30,23 +33,24 @@ struct Followers {
     priority = std::max(priority, packet.message.priority);
     flags |= packet.message.flags;
   }
-  /// Whether each is a worker of a job with the workers `full`.
+  /// Whether each is a worker of a job whose workers are `full`.
   bool are_within(Bitmap full) const { return (bits & ~full) == 0 && ranks < kMaxWorkers; }
+  /// Whether there is one of each worker but `first`.
+  bool are_all_but(Bitmap first, Bitmap full) const {
+    return (bits ^ first) == full && ranks < kMaxWorkers && !repeated;
+  }
 };
 
 class PendingSum {
  public:
   /// Where the payloads of a burst's groups stand, one group after the other.
   const std::byte** list() { return list_.data(); }
-  /// `payloads`: the part of list() that is the group's. Behind the first place it has the payloads
-  /// of all packets but the first.
-  void begin_group(const std::byte** payloads) {
-    collects_ = true;
-    payloads_ = payloads;
-  }
-  void end_group() { collects_ = false; }
+  void begin_group(const Followers& followers) { followers_ = &followers; }
+  void end_group() { followers_ = nullptr; }
   /// Whether a group is being decided.
-  bool collects() const { return collects_; }
+  bool collects() const { return followers_ != nullptr; }
+  /// Of this group.
+  const Followers& followers() const { return *followers_; }
   /// The slot whose row the payloads are for; nullptr: none wait.
   Slot* slot() const { return slot_; }
 
@@ -56,7 +60,7 @@ class PendingSum {
       held_ = slot.bits != 0;
       count_ = 0;
     }
-    payloads_[count_++] = payload;
+    followers_->payloads[count_++] = payload;
   }
   /// After the first packet of the group has been added: so many behind it are added, too.
   void add_followers(size_t payloads) { count_ += static_cast<uint32_t>(payloads); }
@@ -64,7 +68,7 @@ class PendingSum {
   /// Adds what is pending to the row. Returns how many payloads that were.
   uint32_t add_to(const Kernels& kernel, std::byte* row) {
     const Slot& slot = *std::exchange(slot_, nullptr);
-    kernel.add_all(row, held_, payloads_, count_, slot.elements);
+    kernel.add_all(row, held_, followers_->payloads, count_, slot.elements);
     return count_;
   }
   /// The sum of the pending payloads, of the row if it holds a sum, and of the last contribution.
@@ -72,18 +76,17 @@ class PendingSum {
   uint32_t finish(const Kernels& kernel, std::byte* result, const std::byte* row,
                   const std::byte* last, uint32_t divisor, bool& overflow) {
     const Slot& slot = *std::exchange(slot_, nullptr);
-    payloads_[count_++] = last;
+    followers_->payloads[count_++] = last;
     overflow = (slot.target != 0 ? kernel.finish_all_stream : kernel.finish_all)(
-        result, held_ ? row : nullptr, payloads_, count_, slot.elements, divisor);
+        result, held_ ? row : nullptr, followers_->payloads, count_, slot.elements, divisor);
     return count_;
   }
 
  private:
-  bool collects_ = false;
+  const Followers* followers_ = nullptr;
   bool held_ = false;  ///< the row holds something
   Slot* slot_ = nullptr;
-  uint32_t count_ = 0;
-  const std::byte** payloads_ = nullptr;  ///< of the group, `count_` of which are pending
+  uint32_t count_ = 0;  ///< payloads of the group's list that are pending
   std::array<const std::byte*, BurstGroups::kMaxBurst> list_;
 };
 

@@ -126,6 +126,26 @@ TEST_F(GroupsTest, AWholeFragmentNeverTouchesItsRow) {
   EXPECT_EQ(counters().grouped, 3u);
 }
 
+TEST_F(GroupsTest, AWholeFragmentHasHadASlotForAMoment) {
+  start(1);
+  add_job(2);
+  burst({{.rank = 0, .seq = 0, .values = {1}}, {.rank = 1, .seq = 0, .values = {2}}});
+  EXPECT_EQ(counters().slots_used, 0u);
+  EXPECT_EQ(counters().slots_used_peak, 1u);
+  EXPECT_EQ(aggregator_->job_counters(0).slots_held_peak, 1u);
+}
+
+TEST_F(GroupsTest, AWholeFragmentForWhichNoSlotIsFreeGoesToTheFallback) {
+  start(1);
+  add_job(2);
+  add_job(2);
+  expect_held(grad(1, 0, 0, 7, 200));
+  for (const Verdict& verdict : burst({{.rank = 0, .seq = 0, .values = {1}, .priority = 1},
+                                       {.rank = 1, .seq = 0, .values = {2}, .priority = 1}}))
+    EXPECT_EQ(verdict.fate, Fate::kForwarded);
+  EXPECT_EQ(counters().bypassed, 2u);
+}
+
 TEST_F(GroupsTest, WhatTheRowHoldsIsAddedToo) {
   start(4);
   add_job(4);

@@ -17,7 +17,8 @@ class PendingSumTest : public ::testing::Test {
     slot_.dtype = DType::kInt32;
     slot_.op = Op::kSum;
     for (int32_t i = 0; i < 4; ++i) payloads_.emplace_back(kElements, 1 << i);
-    pending_.begin_group(pending_.list());
+    followers_.payloads = pending_.list();
+    pending_.begin_group(followers_);
   }
   const std::byte* payload(size_t i) const {
     return reinterpret_cast<const std::byte*>(payloads_[i].data());
@@ -31,6 +32,7 @@ class PendingSumTest : public ::testing::Test {
   std::vector<int32_t> row_ = std::vector<int32_t>(kElements, 100);
   std::vector<int32_t> result_ = std::vector<int32_t>(kElements, -1);
   PendingSum pending_;
+  Followers followers_;
 };
 
 TEST_F(PendingSumTest, AnEmptySlotsRowIsWrittenWhateverItHeld) {
@@ -60,7 +62,7 @@ TEST_F(PendingSumTest, FollowersAreListedBeforehandAndCountWhenTheyAreAdded) {
   const std::byte** const listed = pending_.list() + 5;
   listed[1] = payload(1);
   listed[2] = payload(2);
-  pending_.begin_group(listed);
+  followers_.payloads = listed;
   pending_.add(slot_, payload(0));
   pending_.add_followers(1);
   EXPECT_EQ(pending_.add_to(kernel_, bytes(row_)), 2u);
