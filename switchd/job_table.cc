@@ -19,7 +19,13 @@ Job& JobTable::add(std::unique_ptr<Job> job) {
   auto& place = places_[job->index];
   assert(!place);
   place = std::move(job);
+  used_ = std::max<size_t>(used_, place->index + 1);
   return *place;
+}
+
+void JobTable::remove(const Job& job) {
+  places_[job.index].reset();
+  while (used_ != 0 && !places_[used_ - 1]) --used_;
 }
 
 Job* JobTable::find(JobId id) const {

@@ -12,7 +12,8 @@
 namespace ina::switchd {
 
 /// A name belongs to the user or tenant that gave it: others may have jobs of the same name. A job
-/// stays at its address until remove(). While the table is walked through, jobs may be removed.
+/// stays at its address until remove(). While the table is walked through, jobs may be removed; one
+/// that is added may be missed.
 class JobTable {
  public:
   /// `places`: for jobs and groups together. The caller of add() makes sure of a place.
@@ -22,7 +23,7 @@ class JobTable {
   aggregator::JobIndex free_place() const;
   /// At the place of its index.
   Job& add(std::unique_ptr<Job> job);
-  void remove(const Job& job) { places_[job.index].reset(); }
+  void remove(const Job& job);
 
   /// nullptr: the place is free.
   Job* at(aggregator::JobIndex index) const { return places_[index].get(); }
@@ -69,11 +70,14 @@ class JobTable {
     Place place_;
     Place end_;
   };
-  Iterator begin() const { return {places_.begin(), places_.end()}; }
-  Iterator end() const { return {places_.end(), places_.end()}; }
+  Iterator begin() const { return {places_.begin(), used_end()}; }
+  Iterator end() const { return {used_end(), used_end()}; }
 
  private:
+  Iterator::Place used_end() const { return places_.begin() + static_cast<ptrdiff_t>(used_); }
+
   std::vector<std::unique_ptr<Job>> places_;  ///< by JobIndex
+  size_t used_ = 0;  ///< all places from here on are free: nobody walks through a thousand of them
 };
 
 }  // namespace ina::switchd

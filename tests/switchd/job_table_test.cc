@@ -78,6 +78,14 @@ TEST_F(JobTableTest, PlacesAreUsedAgain) {
   EXPECT_THAT(ids(), ElementsAre(1, 5, 3, 4));
 }
 
+TEST_F(JobTableTest, TheLastPlacesAreWalkedThroughAgainWhenTheyHaveJobsAgain) {
+  for (uint32_t id = 1; id <= 4; ++id) add(id, "alice", "job");
+  for (const uint32_t id : {2u, 4u, 3u}) table_.remove(*table_.find(JobId{id}));
+  EXPECT_THAT(ids(), ElementsAre(1));
+  for (uint32_t id = 5; id <= 7; ++id) add(id, "alice", "job");
+  EXPECT_THAT(ids(), ElementsAre(1, 5, 6, 7));
+}
+
 TEST_F(JobTableTest, JobsMayGoWhileTheTableIsWalkedThrough) {
   for (uint32_t id = 1; id <= 4; ++id) add(id, "alice", "job");
   std::vector<uint32_t> seen;
