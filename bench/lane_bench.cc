@@ -82,7 +82,7 @@ class Bench {
   /// The conductor's request for a status with the fragments that one job waits for.
   void look() {
     command::TakeSnapshot snapshot;
-    snapshot.snapshot.jobs.reserve(kJobs);
+    snapshot.snapshot.jobs.resize(1);
     run(std::move(snapshot));
     run(command::FindOldestWaiting{});
   }

@@ -65,7 +65,10 @@ class Lane {
   void run() {
     IdleStrategy idle(config_.idle);
     for (;;) {
-      while (const auto command = link_.next_command()) executor_.execute(*command);
+      while (const auto command = link_.next_command()) {
+        executor_.execute(*command);
+        link_.report_answer();
+      }
       if (executor_.is_stopped()) return;
       if (poll_once()) {
         idle.reset();

@@ -126,8 +126,12 @@ struct FindArrivals {
 };
 
 struct TakeSnapshot {
+  /// Also the oldest fragments that wait, of jobs that hold slots in the lane.
+  bool find_waiting = false;
+  // `snapshot.jobs` names the jobs that there are: a lane has places for many more, and each is a
+  // cache miss.
   // out
-  LaneSnapshot snapshot = {};  ///< its lists where the conductor made room for them
+  LaneSnapshot snapshot = {};  ///< its other lists where the conductor made room for them
 };
 
 /// Every `step`-th slot from `first` on.

@@ -106,9 +106,11 @@ class LaneExecutor {
     LaneSnapshot& snapshot = command.snapshot;
     snapshot.lane = lane_.counters;
     snapshot.aggregator = lane_.aggregator.counters();
-    for (size_t job = 0; job < lane_.members.places(); ++job)
-      snapshot.jobs.push_back(
-          lane_.aggregator.job_counters(static_cast<aggregator::JobIndex>(job)));
+    for (JobSnapshot& job : snapshot.jobs) {
+      job.counters = lane_.aggregator.job_counters(job.job);
+      if (command.find_waiting && job.counters.slots_held != 0)
+        job.waiting = lane_.aggregator.oldest_waiting(job.job);
+    }
     snapshot.ports.assign(1, lane_.shm.counters());
     for (FramePort* port : lane_.frame_ports) {
       snapshot.ports.push_back(port->counters());

@@ -66,7 +66,6 @@ class LaneMembers {
   LaneMembers(io::shm::ShmPort& shm, const std::vector<FramePort*>& frame_ports, uint32_t max_jobs)
       : shm_(shm), frame_ports_(frame_ports), jobs_(max_jobs) {}
 
-  size_t places() const { return jobs_.size(); }
   JobMembers<FramePort>& of(aggregator::JobIndex job) { return jobs_[job]; }
   const Member<FramePort>& at(aggregator::JobIndex job, Rank rank) const {
     return jobs_[job].member[value(rank)];

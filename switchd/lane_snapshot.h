@@ -48,11 +48,17 @@ struct BridgeSnapshot {
   uint32_t mac_capacity = 0;
 };
 
+struct JobSnapshot {
+  aggregator::JobIndex job = 0;
+  aggregator::JobCounters counters = {};
+  std::optional<aggregator::Waiting> waiting = std::nullopt;  ///< see command::TakeSnapshot
+};
+
 /// A lane's counters at one moment.
 struct LaneSnapshot {
   LaneCounters lane;
   aggregator::Counters aggregator;
-  std::vector<aggregator::JobCounters> jobs;  ///< by JobIndex
+  std::vector<JobSnapshot> jobs;        ///< those that the conductor asked for
   std::vector<io::PortCounters> ports;  ///< shm first, then the Ethernet ports in config order
   std::vector<FramePortSnapshot> frame_ports;  ///< the Ethernet ports, in config order
   std::optional<BridgeSnapshot> bridge;

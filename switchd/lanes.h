@@ -1,10 +1,9 @@
 // All lanes, as the conductor reaches them: by commands.
 #pragma once
 
-#include <sched.h>
-#include <unistd.h>
-
+#include <atomic>
 #include <cassert>
+#include <cstdint>
 #include <type_traits>
 #include <vector>
 
@@ -41,17 +40,19 @@ class Lanes {
     for (uint32_t lane = 0; lane < lanes_.size(); ++lane)
       static_cast<Command&>(commands[lane]) = make(lane);
     for (uint32_t lane = 0; lane < lanes_.size(); ++lane) lanes_[lane]->post(&commands[lane]);
-    for (const Posted<Command>& command : commands)
-      for (int polls = 0; !command.done.load(std::memory_order_acquire); ++polls) {
-        if (polls < 100)
-          ::sched_yield();
-        else
-          ::usleep(100);
-      }
+    for (uint32_t lane = 0; lane < lanes_.size(); ++lane) wait(*lanes_[lane], commands[lane].done);
     return commands;
   }
 
  private:
+  static void wait(const LaneLink& lane, const std::atomic<bool>& done) {
+    for (;;) {
+      const uint32_t answered = lane.answered();
+      if (done.load(std::memory_order_acquire)) return;
+      lane.wait_for_answer(answered);
+    }
+  }
+
   const std::vector<LaneLink*> lanes_;
   bool running_ = false;
 };

@@ -23,11 +23,25 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 
-/// The counters of a job over all lanes.
-Json counters_json(const Job& job, const StatusReport::Snapshots& snapshots) {
+/// Adds members whose values are numbers. A list of JSON values would be made of copies, and the
+/// counters are asked for many times a second.
+void add_numbers(Json& json, std::initializer_list<std::pair<const char*, uint64_t>> members) {
+  auto& object = json.get_ref<Json::object_t&>();
+  for (const auto& [key, number] : members) object.emplace(key, number);
+}
+
+Json numbers_json(std::initializer_list<std::pair<const char*, uint64_t>> members) {
+  Json json = Json::object();
+  add_numbers(json, members);
+  return json;
+}
+
+/// Adds the counters of a job over all lanes. `number`: of the job in the snapshots.
+void add_counters(Json& json, const Job& job, size_t number,
+                  const StatusReport::Snapshots& snapshots) {
   aggregator::JobCounters sum;
   for (const auto& snapshot : snapshots) {
-    const aggregator::JobCounters& c = snapshot.snapshot.jobs[job.index];
+    const aggregator::JobCounters& c = snapshot.snapshot.jobs[number].counters;
     sum.slots_held += c.slots_held;
     sum.absorbed += c.absorbed;
     sum.bypassed += c.bypassed;
@@ -40,21 +54,20 @@ Json counters_json(const Job& job, const StatusReport::Snapshots& snapshots) {
     sum.parked_now_peak += c.parked_now_peak;
     sum.parker_results += c.parker_results;
   }
-  Json json = {{"slots_held", sum.slots_held},
-               {"slots_held_peak", sum.slots_held_peak},
-               {"absorbed", sum.absorbed},
-               {"bypassed", sum.bypassed},
-               {"preempted", sum.preempted},
-               {"results", sum.results},
-               {"fallback_results", sum.fallback_results}};
+  add_numbers(json, {{"slots_held", sum.slots_held},
+                     {"slots_held_peak", sum.slots_held_peak},
+                     {"absorbed", sum.absorbed},
+                     {"bypassed", sum.bypassed},
+                     {"preempted", sum.preempted},
+                     {"results", sum.results},
+                     {"fallback_results", sum.fallback_results}});
   if (job.grant.in_switch != 0)
-    json.update({{"in_switch", job.grant.in_switch},
-                 {"park_room", job.grant.park_room},
-                 {"parked", sum.parked},
-                 {"parked_now", sum.parked_now},
-                 {"parked_now_peak", sum.parked_now_peak},
-                 {"parker_results", sum.parker_results}});
-  return json;
+    add_numbers(json, {{"in_switch", job.grant.in_switch},
+                       {"park_room", job.grant.park_room},
+                       {"parked", sum.parked},
+                       {"parked_now", sum.parked_now},
+                       {"parked_now_peak", sum.parked_now_peak},
+                       {"parker_results", sum.parker_results}});
 }
 
 void add(DropCounters& sum, const DropCounters& more) {
@@ -128,33 +141,33 @@ Json drops_json(const DropCounters& drops) {
 }
 
 Json lane_json(size_t lcore, const LaneCounters& lane) {
-  return {
-      {"lcore", lcore},
-      {"polls", lane.polls},
-      {"packets", lane.packets},
-      {"sleeps", lane.sleeps},
-      {"busy_s", static_cast<double>(lane.busy_ns) * 1e-9},
-      {"idle_s", static_cast<double>(lane.idle_ns) * 1e-9},
-      {"bursts", lane.bursts},
-      {"burst_packets", lane.burst_packets},
-      {"busy_ratio",
-       lane.polls ? static_cast<double>(lane.busy_polls) / static_cast<double>(lane.polls) : 0.0}};
+  Json json = numbers_json({{"lcore", lcore},
+                            {"polls", lane.polls},
+                            {"packets", lane.packets},
+                            {"sleeps", lane.sleeps},
+                            {"burst_packets", lane.burst_packets}});
+  json["busy_s"] = static_cast<double>(lane.busy_ns) * 1e-9;
+  json["idle_s"] = static_cast<double>(lane.idle_ns) * 1e-9;
+  json["bursts"] = lane.bursts;
+  json["busy_ratio"] =
+      lane.polls ? static_cast<double>(lane.busy_polls) / static_cast<double>(lane.polls) : 0.0;
+  return json;
 }
 
-/// The counters that an Ethernet port alone has.
-Json frame_port_json(const FramePortSnapshot& frame_port) {
+/// Adds the counters that an Ethernet port alone has.
+void add_frame_port(Json& json, const FramePortSnapshot& frame_port) {
   const io::EthdevCounters& counters = frame_port.counters;
-  return {{"link", frame_port.link_up ? "up" : "down"},
-          {"delivered", counters.delivered},
-          {"answered", counters.answered},
-          {"forwarded", counters.forwarded},
-          {"flooded", counters.flooded},
-          {"flood_copies", counters.flood_copies},
-          {"bridged_sent", counters.bridged_sent},
-          {"bridged_sent_bytes", counters.bridged_sent_bytes},
-          {"bridged_lost", counters.bridged_lost},
-          {"handed_over", counters.handed_over},
-          {"tx_handed_over", counters.tx_handed_over}};
+  json["link"] = frame_port.link_up ? "up" : "down";
+  add_numbers(json, {{"delivered", counters.delivered},
+                     {"answered", counters.answered},
+                     {"forwarded", counters.forwarded},
+                     {"flooded", counters.flooded},
+                     {"flood_copies", counters.flood_copies},
+                     {"bridged_sent", counters.bridged_sent},
+                     {"bridged_sent_bytes", counters.bridged_sent_bytes},
+                     {"bridged_lost", counters.bridged_lost},
+                     {"handed_over", counters.handed_over},
+                     {"tx_handed_over", counters.tx_handed_over}});
 }
 
 Json ports_json(const ConductorConfig& config, const LaneTotals& totals) {
@@ -162,14 +175,14 @@ Json ports_json(const ConductorConfig& config, const LaneTotals& totals) {
   for (size_t p = 0; p < totals.ports.size(); ++p) {
     if (p == 0 && !config.has_shm) continue;
     const io::PortCounters& port = totals.ports[p];
-    ports.push_back({{"name", p == 0 ? config.shm_name : config.frame_ports[p - 1].name},
-                     {"type", p == 0 ? "shm" : "ethdev"},
-                     {"rx_packets", port.rx_packets},
-                     {"rx_bytes", port.rx_bytes},
-                     {"tx_packets", port.tx_packets},
-                     {"tx_bytes", port.tx_bytes},
-                     {"drops", drops_json(port.drops)}});
-    if (p != 0) ports.back().update(frame_port_json(totals.frame_ports[p - 1]));
+    Json& json = ports.emplace_back(numbers_json({{"rx_packets", port.rx_packets},
+                                                  {"rx_bytes", port.rx_bytes},
+                                                  {"tx_packets", port.tx_packets},
+                                                  {"tx_bytes", port.tx_bytes}}));
+    json["name"] = p == 0 ? config.shm_name : config.frame_ports[p - 1].name;
+    json["type"] = p == 0 ? "shm" : "ethdev";
+    json["drops"] = drops_json(port.drops);
+    if (p != 0) add_frame_port(json, totals.frame_ports[p - 1]);
   }
   return ports;
 }
@@ -187,51 +200,52 @@ Json aggregator_json(const ConductorConfig& config, const Resources& resources,
   const scheduler::Admission& admission = resources.admission();
   const Handles& handles = resources.handles();
   const aggregator::Counters& total = totals.aggregator;
-  return {{"policy", std::string(name(config.aggregator.policy.kind))},
-          {"home", std::string(name(config.fallback.home))},
-          {"slots", admission.slots_total()},
-          {"slot_bytes", config.aggregator.slot_bytes},
-          {"slots_reserved", admission.slots_reserved()},
-          {"memory_bytes", admission.memory().total()},
-          {"memory_used_bytes", admission.memory().used()},
-          {"memory_held_bytes", resources.held().bytes()},
-          {"mappings", handles.total().mappings},
-          {"mappings_used", handles.used().mappings},
-          {"descriptors", handles.total().descriptors},
-          {"descriptors_used", handles.used().descriptors},
-          {"slots_used", total.slots_used},
-          {"slots_used_peak", total.slots_used_peak},
-          {"packets", total.packets},
-          {"absorbed", total.absorbed},
-          {"absorbed_bytes", total.absorbed_bytes},
-          {"groups", total.groups},
-          {"grouped", total.grouped},
-          {"results", total.results},
-          {"results_again", total.results_again},
-          {"results_unsent", totals.unsent},
-          {"forwarded", total.forwarded},
-          {"bypassed", total.bypassed},
-          {"bypassed_bytes", total.bypassed_bytes},
-          {"fallback_results", total.fallback_results},
-          {"parked", total.parked},
-          {"parker_results", total.parker_results},
-          {"preemptions", total.preemptions},
-          {"parts", total.parts},
-          {"part_bytes", total.part_bytes},
-          {"reminders", total.reminders},
-          {"contributions_moved", total.contributions_moved},
-          {"contributions_in_results", total.contributions_in_results},
-          {"contributions_discarded", total.contributions_discarded},
-          {"drops", drops_json(total.drops)}};
+  Json json = numbers_json({{"slots", admission.slots_total()},
+                            {"slot_bytes", config.aggregator.slot_bytes},
+                            {"slots_reserved", admission.slots_reserved()},
+                            {"memory_bytes", admission.memory().total()},
+                            {"memory_used_bytes", admission.memory().used()},
+                            {"memory_held_bytes", resources.held().bytes()},
+                            {"mappings", handles.total().mappings},
+                            {"mappings_used", handles.used().mappings},
+                            {"descriptors", handles.total().descriptors},
+                            {"descriptors_used", handles.used().descriptors},
+                            {"slots_used", total.slots_used},
+                            {"slots_used_peak", total.slots_used_peak},
+                            {"packets", total.packets},
+                            {"absorbed", total.absorbed},
+                            {"absorbed_bytes", total.absorbed_bytes},
+                            {"groups", total.groups},
+                            {"grouped", total.grouped},
+                            {"results", total.results},
+                            {"results_again", total.results_again},
+                            {"results_unsent", totals.unsent},
+                            {"forwarded", total.forwarded},
+                            {"bypassed", total.bypassed},
+                            {"bypassed_bytes", total.bypassed_bytes},
+                            {"fallback_results", total.fallback_results},
+                            {"parked", total.parked},
+                            {"parker_results", total.parker_results},
+                            {"preemptions", total.preemptions},
+                            {"parts", total.parts},
+                            {"part_bytes", total.part_bytes},
+                            {"reminders", total.reminders},
+                            {"contributions_moved", total.contributions_moved},
+                            {"contributions_in_results", total.contributions_in_results},
+                            {"contributions_discarded", total.contributions_discarded}});
+  json["policy"] = name(config.aggregator.policy.kind);
+  json["home"] = name(config.fallback.home);
+  json["drops"] = drops_json(total.drops);
+  return json;
 }
 
 }  // namespace
 
-StatusReport::Snapshots StatusReport::snapshots() const {
-  return lanes_.run_each([this](uint32_t) {
-    command::TakeSnapshot command;
+StatusReport::Snapshots StatusReport::snapshots(bool find_waiting) const {
+  return lanes_.run_each([this, find_waiting](uint32_t) {
+    command::TakeSnapshot command{.find_waiting = find_waiting};
     // Here and not in the lane.
-    command.snapshot.jobs.reserve(jobs_.places());
+    for (const Job& job : jobs_) command.snapshot.jobs.push_back({job.index});
     command.snapshot.ports.reserve(1 + config_.frame_ports.size());
     command.snapshot.frame_ports.reserve(config_.frame_ports.size());
     return command;
@@ -248,7 +262,7 @@ StatusReport::Links StatusReport::links_of(const Snapshots& snapshots) const {
 
 Json StatusReport::make(bool explain, bool draining) {
   resources_.credit_held();
-  const auto snapshots = this->snapshots();
+  const auto snapshots = this->snapshots(!explain);
   Json lanes = Json::array();
   LaneTotals totals(config_.frame_ports.size());
   for (size_t i = 0; i < snapshots.size(); ++i) {
@@ -260,23 +274,24 @@ Json StatusReport::make(bool explain, bool draining) {
   const Links links = links_of(snapshots);
   for (Job& job : jobs_) {
     Json& json = jobs.emplace_back(job_json(job, explain ? &links : nullptr));
-    json.update(counters_json(job, snapshots));
+    add_counters(json, job, jobs.size() - 1, snapshots);
     // Metrics tell of stragglers. A job without slots is not looked at for it.
-    if (!explain && json["slots_held"] != 0) find_late(job, json);
+    if (!explain && json["slots_held"] != 0)
+      add_late(oldest_of(job, jobs.size() - 1, snapshots), json);
   }
-  return {{"schema", kJsonSchema},
-          {"version", INA_PROJECT_VERSION},
-          {"host", host_name()},
-          {"boots", state_.boots()},
-          {"configuration", configuration_json()},
-          {"draining", draining},
-          {"uptime_s", static_cast<double>(now_ns() - started_) * 1e-9},
-          {"ports", ports_json(config_, totals)},
-          {"bridge", bridge_json(totals.bridge)},
-          {"lcores", lanes},
-          {"aggregator", aggregator_json(config_, resources_, totals)},
-          {"tenants", tenants_json()},
-          {"jobs", jobs}};
+  Json json = numbers_json({{"schema", kJsonSchema}, {"boots", state_.boots()}});
+  json["version"] = INA_PROJECT_VERSION;
+  json["host"] = host_name();
+  json["configuration"] = configuration_json();
+  json["draining"] = draining;
+  json["uptime_s"] = static_cast<double>(now_ns() - started_) * 1e-9;
+  json["ports"] = ports_json(config_, totals);
+  json["bridge"] = bridge_json(totals.bridge);
+  json["lcores"] = std::move(lanes);
+  json["aggregator"] = aggregator_json(config_, resources_, totals);
+  json["tenants"] = tenants_json();
+  json["jobs"] = std::move(jobs);
+  return json;
 }
 
 /// Where it came from, and why it is not the one that the switch was last given.
@@ -296,23 +311,23 @@ Json StatusReport::tenants_json() const {
   for (const std::string& name : admission.tenants()) {
     const scheduler::TenantUse use = admission.use(name);
     const scheduler::TenantQuota& quota = admission.quota(name);
-    tenants.push_back({{"name", name},
-                       {"jobs", use.jobs},
-                       {"groups", use.groups},
-                       {"workers", use.workers},
-                       {"slots_floor", use.slots_floor},
-                       {"slots_ceiling", use.slots_ceiling},
-                       {"memory_bytes", use.memory_bytes},
-                       {"memory_held_bytes", use.memory_held_bytes},
-                       {"mappings", handles.used_by(name).mappings},
-                       {"descriptors", handles.used_by(name).descriptors},
-                       {"quota",
-                        {{"slots_floor", quota.slots_floor},
-                         {"slots_ceiling", quota.slots_ceiling},
-                         {"jobs_max", quota.jobs_max},
-                         {"workers_max", quota.workers_max},
-                         {"memory_bytes", quota.memory_bytes},
-                         {"priority_max", quota.priority_max}}}});
+    Json& json =
+        tenants.emplace_back(numbers_json({{"jobs", use.jobs},
+                                           {"groups", use.groups},
+                                           {"workers", use.workers},
+                                           {"slots_floor", use.slots_floor},
+                                           {"slots_ceiling", use.slots_ceiling},
+                                           {"memory_bytes", use.memory_bytes},
+                                           {"memory_held_bytes", use.memory_held_bytes},
+                                           {"mappings", handles.used_by(name).mappings},
+                                           {"descriptors", handles.used_by(name).descriptors}}));
+    json["name"] = name;
+    json["quota"] = numbers_json({{"slots_floor", quota.slots_floor},
+                                  {"slots_ceiling", quota.slots_ceiling},
+                                  {"jobs_max", quota.jobs_max},
+                                  {"workers_max", quota.workers_max},
+                                  {"memory_bytes", quota.memory_bytes},
+                                  {"priority_max", quota.priority_max}});
   }
   return tenants;
 }
@@ -320,18 +335,18 @@ Json StatusReport::tenants_json() const {
 Json StatusReport::job_json(Job& job, const Links* explain) const {
   static constexpr const char* kStates[] = {"joining", "running", "leaving", "rejoining"};
   const Bitmap attached = job.attached();
-  Json json = {{"name", job.name},
-               {"id", value(job.id)},
-               {"epoch", job.epoch},
-               {"uid", job.uid},
-               {"world_size", job.workers},
-               {"joined", ranks_of(attached)},
-               {"missing", ranks_of(full_bitmap(job.workers) & ~attached)},
-               {"state", kStates[static_cast<size_t>(job.state)]},
-               {"window", job.grant.window},
-               {"memory_bytes", job.grant.memory_bytes},
-               {"priority_max", job.grant.priority_max}};
+  Json json = numbers_json({{"id", value(job.id)},
+                            {"epoch", job.epoch},
+                            {"uid", job.uid},
+                            {"world_size", job.workers},
+                            {"window", job.grant.window},
+                            {"memory_bytes", job.grant.memory_bytes},
+                            {"priority_max", job.grant.priority_max}});
+  json["name"] = job.name;
   json["owner"] = job.owner();
+  json["joined"] = ranks_of(attached);
+  json["missing"] = ranks_of(full_bitmap(job.workers) & ~attached);
+  json["state"] = kStates[static_cast<size_t>(job.state)];
   if (job.is_group()) {
     json["group_of"] = value(job.root);
     json["root_ranks"] = job.root_ranks;
@@ -364,9 +379,22 @@ Json StatusReport::peers_json(const Job& job) const {
   return peers;
 }
 
+/// By a snapshot that looked for it in the lanes where the job holds slots.
+std::optional<aggregator::Waiting> StatusReport::oldest_of(const Job& job, size_t number,
+                                                           const Snapshots& snapshots) const {
+  std::optional<aggregator::Waiting> oldest;
+  for (const auto& snapshot : snapshots) {
+    const JobSnapshot& in_lane = snapshot.snapshot.jobs[number];
+    if (in_lane.counters.slots_held == 0) return waiting_.oldest_of(job);  // in all lanes
+    if (in_lane.waiting && (!oldest || in_lane.waiting->seq < oldest->seq))
+      oldest = in_lane.waiting;
+  }
+  return oldest;
+}
+
 /// The oldest fragment, and the workers that it lacks. Nothing: none waits.
-std::optional<Bitmap> StatusReport::find_late(const Job& job, Json& json) const {
-  const auto oldest = waiting_.oldest_of(job);
+std::optional<Bitmap> StatusReport::add_late(const std::optional<aggregator::Waiting>& oldest,
+                                             Json& json) {
   if (!oldest) return std::nullopt;
   json["waiting_for"] = ranks_of(oldest->missing);
   json["oldest_fragment"] = oldest->seq.value;
@@ -414,7 +442,7 @@ void StatusReport::explain_job(Job& job, const Links& links, Json& json) const {
   };
   asked("splitting", [](const Job::Worker& member) { return member.split.has_value(); });
   asked("sharing", [](const Job::Worker& member) { return member.wants_results.has_value(); });
-  if (const auto late = find_late(job, json)) {
+  if (const auto late = add_late(waiting_.oldest_of(job), json)) {
     explain_late(job, *late, links, json);
     explain_stopped(job, *late, json);
   } else if (leaving || json.contains("splitting") || json.contains("sharing")) {
@@ -429,7 +457,7 @@ void StatusReport::explain_job(Job& job, const Links& links, Json& json) const {
 }
 
 std::string StatusReport::why(Job& job) const {
-  const Links links = config_.frame_ports.empty() ? Links() : links_of(snapshots());
+  const Links links = config_.frame_ports.empty() ? Links() : links_of(snapshots(false));
   // With the job's groups, and of a group the job: a rank may wait in one of them.
   const JobId root = job.is_group() ? job.root : job.id;
   Json family = Json::array();

@@ -44,11 +44,14 @@ class StatusReport {
   /// By Ethernet port, in config order; empty if nobody looked.
   using Links = std::vector<bool>;
 
-  Snapshots snapshots() const;
+  Snapshots snapshots(bool find_waiting) const;
   Links links_of(const Snapshots& snapshots) const;
   control::Json job_json(Job& job, const Links* explain) const;
   void explain_job(Job& job, const Links& links, control::Json& json) const;
-  std::optional<Bitmap> find_late(const Job& job, control::Json& json) const;
+  std::optional<aggregator::Waiting> oldest_of(const Job& job, size_t number,
+                                               const Snapshots& snapshots) const;
+  static std::optional<Bitmap> add_late(const std::optional<aggregator::Waiting>& oldest,
+                                        control::Json& json);
   void explain_late(const Job& job, Bitmap late, const Links& links, control::Json& json) const;
   void explain_stopped(const Job& job, Bitmap late, control::Json& json) const;
   control::Json peers_json(const Job& job) const;

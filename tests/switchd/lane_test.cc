@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <new>
+#include <thread>
 
 #include "switchd/job_rules.h"
+#include "switchd/lanes.h"
 #include "tests/support/packet_builder.h"
 
 namespace ina::switchd {
@@ -246,6 +249,55 @@ TEST_F(LaneTest, ACommandThatFailsSaysWhyAndOthersAreCarriedOut) {
   EXPECT_EQ(starved.error, "no memory");
   EXPECT_EQ(refused.error, "the port is full");
   EXPECT_EQ(progress.error, "");
+}
+
+TEST_F(LaneTest, ASnapshotIsOfTheJobsThatWereAskedForAndOfFragmentsWhereTheyHoldSlots) {
+  add_job(0, 2, 0);
+  add_job(1, 2, 1);
+  alignas(64) const std::byte payload[32] = {};
+  loud_.next = {.message = testing::PacketBuilder().rank(Rank{0}).message(),
+                .payload = payload,
+                .payload_bytes = sizeof(payload),
+                .job = 0,
+                .rank = Rank{0}};
+  plain_.next = packet(1, wire::Type::kQuery);
+  lane_.poll_once();
+  command::TakeSnapshot asked{.find_waiting = true};
+  asked.snapshot.jobs = {{.job = 1}, {.job = 0}};
+  const LaneSnapshot both = run(asked).snapshot;
+  ASSERT_EQ(both.jobs.size(), 2u);
+  EXPECT_EQ(both.jobs[0].counters.slots_held, 0u);
+  EXPECT_FALSE(both.jobs[0].waiting);
+  EXPECT_EQ(both.jobs[1].counters.slots_held, 1u);
+  ASSERT_TRUE(both.jobs[1].waiting);
+  EXPECT_EQ(both.jobs[1].waiting->missing, bit_of(Rank{1}));
+  asked.find_waiting = false;
+  EXPECT_FALSE(run(asked).snapshot.jobs[1].waiting);
+  EXPECT_TRUE(run(command::TakeSnapshot{}).snapshot.jobs.empty());
+}
+
+TEST(Lanes, WhoWaitsForAnswersGetsThoseOfAllLanes) {
+  LaneLink links[2];
+  Lanes lanes({&links[0], &links[1]});
+  lanes.set_running();
+  const auto serve = [](LaneLink& link) {
+    for (int served = 0; served < 1000;) {
+      const auto command = link.next_command();
+      if (!command) continue;
+      auto& find = *std::get<Posted<command::FindProgress>*>(*command);
+      find.results_end = Seq{find.job};
+      find.done = true;
+      link.report_answer();
+      ++served;
+    }
+  };
+  std::thread first(serve, std::ref(links[0]));
+  std::thread second(serve, std::ref(links[1]));
+  for (aggregator::JobIndex job = 0; job < 1000; ++job)
+    for (const auto& found : lanes.run(command::FindProgress{.job = job}))
+      EXPECT_EQ(found.results_end, Seq{job});
+  first.join();
+  second.join();
 }
 
 TEST_F(LaneTest, ShowsItsSlotsOrEverySeveralOfThem) {
