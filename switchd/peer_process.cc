@@ -1,7 +1,12 @@
 #include "switchd/peer_process.h"
 
-#include <fstream>
-#include <iterator>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "common/fd.h"
 
 namespace ina::switchd {
 
@@ -23,9 +28,11 @@ std::string_view process_state(std::string_view proc_status) {
 
 std::string process_state(const control::PeerCredentials& peer) {
   if (peer.remote || peer.pid <= 0) return {};
-  std::ifstream file("/proc/" + std::to_string(peer.pid) + "/status");
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  return std::string(process_state(text));
+  const std::string path = "/proc/" + std::to_string(peer.pid) + "/status";
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::array<char, 256> begun;  // the state is in the third line
+  const ssize_t got = file ? ::read(file.get(), begun.data(), begun.size()) : 0;
+  return std::string(process_state({begun.data(), static_cast<size_t>(std::max<ssize_t>(0, got))}));
 }
 
 }  // namespace ina::switchd
