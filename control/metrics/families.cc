@@ -30,6 +30,7 @@ uint64_t number(const Json& json, const char* key) {
 
 /// Label values come from workers, and a scrape with an invalid one is lost as a whole.
 std::string valid_utf8(const std::string& text) {
+  if (std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~'; })) return text;
   const std::string quoted = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
   return Json::parse(quoted).get<std::string>();
 }
@@ -48,6 +49,7 @@ class Writer {
     family_.help = help;
     family_.type = type;
   }
+  void reserve(size_t metrics) { family_.metric.reserve(metrics); }
   void add(double value, Labels labels = {}) {
     ClientMetric& metric = family_.metric.emplace_back();
     metric.label = std::move(labels);
@@ -152,8 +154,8 @@ void add_ports(FamilyList& families, const Json& status) {
 
 void add_drops(FamilyList& families, const Json& status) {
   // All reasons, from the start: a rate begins with the second sample.
-  std::map<std::string, double> sums;
-  for (size_t i = 0; i < kDropReasons; ++i) sums[std::string(name(static_cast<DropReason>(i)))] = 0;
+  std::map<std::string_view, double> sums;
+  for (size_t i = 0; i < kDropReasons; ++i) sums[name(static_cast<DropReason>(i))] = 0;
   const auto count = [&sums](const Json& drops) {
     for (const auto& [reason, packets] : drops.items()) sums[reason] += packets.get<double>();
   };
@@ -161,7 +163,8 @@ void add_drops(FamilyList& families, const Json& status) {
   for (const Json& port : status.at("ports")) count(port.at("drops"));
   Writer all(families, MetricType::Counter, "ina_drops_total",
              "Packets dropped, by ports and by the aggregator.");
-  for (const auto& [reason, packets] : sums) all.add(packets, {{"reason", reason}});
+  all.reserve(sums.size());
+  for (const auto& [reason, packets] : sums) all.add(packets, {{"reason", std::string(reason)}});
   Writer by_port(families, MetricType::Counter, "ina_port_drops_total",
                  "Packets dropped by a port.");
   for (const Json& port : status.at("ports"))

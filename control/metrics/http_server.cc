@@ -141,14 +141,14 @@ int HttpServer::on_request(mg_connection* connection) try {
     logging::warn("metrics", "metrics")("text", error.what());
     made = {.status = 500, .body = "the answer could not be made; the log says why\n"};
   }
-  const std::string head =
+  std::string whole =
       fmt::format("HTTP/1.1 {} {}\r\n{}{}Content-Type: {}\r\nContent-Length: {}\r\n\r\n",
                   made.status, reason_of(made.status), kHeaders,
                   made.status == 405 ? "Allow: GET\r\n" : "", made.type, made.body.size());
   mg_disable_keep_alive(connection);  // nor is a body waited for
-  mg_write(connection, head.data(), head.size());
   if (std::string_view(mg_get_request_info(connection)->request_method) != "HEAD")
-    mg_write(connection, made.body.data(), made.body.size());
+    whole += made.body;
+  mg_write(connection, whole.data(), whole.size());  // at once: the client is woken once
   return made.status;
 } catch (const std::exception&) {
   return 500;  // no memory; the connection is closed
