@@ -13,8 +13,9 @@ A job of two workers on this host (shm) sums 64 Ki numbers all the time and chec
 - Reloads: `inactl reload` with another policy, likewise; the switch starts again in its process.
 - Scrapes: ten requests a second to the metrics' port, in slices of time with and without, in turn.
   The slow-down is the drop in the number of sums, as the median over rounds of slices. Here the
-  client shares the processors with the job; the processor times that the requests cost the switch's
-  own threads and this program are reported, too.
+  client shares the processors with the job: ina-visitor, which does as little as a client can. The
+  processor times that the requests cost the switch's threads, without its lanes, and the client are
+  reported, too.
 - Page: the same with the switch's page open, too: the page's requests, at the page's own rate.
 - Faults that `inactl why` names: bench_why.py, some of them with --quick.
 - Soak: soak.py, for --soak-minutes (10; 1 with --quick; 0: no soak). `rss_growth_bytes` is the
@@ -68,9 +69,8 @@ RESTARTS, QUICK_RESTARTS = 100, 3
 SLICES, QUICK_SLICES = 240, 4
 SLICE_S = 0.5  # the speed of this job drifts within seconds
 SCRAPES_PER_S = 10
-SCRAPES_PER_LOOK = 5  # the page looks twice a second (PERIOD_MS in control/metrics/page/page.js)
+LOOKS_PER_S = 2  # PERIOD_MS in control/metrics/page/page.js
 METRICS, PAGE = ("/metrics",), ("/status.json", "/slots.json")
-MOST_ANSWER_BYTES = 1 << 20
 SUMS_BETWEEN = 50
 DEADLINE_S = 60
 SOAK_MINUTES, QUICK_SOAK_MINUTES = 10, 1
@@ -209,41 +209,54 @@ class Restarts:
                 self.switch.stop()
 
 
-class Visits:
-    """The requests to the switch in a slice of time, the times of the answers, and the processor
-    time that the requests cost the switch's threads, without its lanes, and this program."""
+class Visitor:
+    """A client of the metrics' port."""
 
-    def __init__(self, port, scrapes, looks):
-        self.address = ("127.0.0.1", port)
-        self.scrapes = scrapes
-        self.looks = looks
-        self.answer = bytearray(MOST_ANSWER_BYTES)
-        self.scrape_ms, self.look_ms = [], []
+    def __init__(self, build, port, paths, per_s):
+        self.period_s = 1 / per_s
+        self.process = subprocess.Popen([build / "bench/ina-visitor", str(port), *paths],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def begin(self):
+        """Has it ask for the time of a slice."""
+        self.process.stdin.write(f"{SLICE_S} {self.period_s}\n")
+        self.process.stdin.flush()
+
+    def end(self):
+        """Returns its processor time in the slice, and the times of the answers, in ms."""
+        told = self.process.stdout.readline().split()
+        if not told:
+            raise BenchError("a client of the metrics' port failed; see its error above")
+        return float(told[0]), [float(took) for took in told[1:]]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+class Visits:
+    """The slices in which certain visitors ask: the times of the answers, and the processor time
+    of each slice that the switch's threads took, without its lanes, and the visitors."""
+
+    def __init__(self, *visitors):
+        self.visitors = visitors
+        self.took_ms = {visitor: [] for visitor in visitors}
         self.switch_cpu_ms, self.own_cpu_ms = [], []  # of each slice
 
-    def ask(self, path):
-        """As little as a client can do: others have processors of their own. The switch closes the
-        connection after each answer."""
-        with socket.create_connection(self.address, timeout=10) as connection:
-            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
-            got = 0
-            while received := connection.recv_into(memoryview(self.answer)[got:]):
-                got += received
-        status = bytes(self.answer[:got]).split(b"\r\n", 1)[0].decode()
-        if " 200 " not in status:
-            raise BenchError(f"{path}: {status}")
+    def begin(self):
+        for visitor in self.visitors:
+            visitor.begin()
 
-    def ask_ms(self, paths):
-        began = time.monotonic()
-        for path in paths:
-            self.ask(path)
-        return (time.monotonic() - began) * 1000
-
-    def visit(self, number):
-        if self.scrapes:
-            self.scrape_ms.append(self.ask_ms(METRICS))
-        if self.looks and number % SCRAPES_PER_LOOK == 0:
-            self.look_ms.append(self.ask_ms(PAGE))
+    def end(self):
+        self.own_cpu_ms.append(0.0)
+        for visitor in self.visitors:
+            cpu_ms, took_ms = visitor.end()
+            self.own_cpu_ms[-1] += cpu_ms
+            self.took_ms[visitor] += took_ms
 
 
 def control_cpu_ms(pid):
@@ -257,31 +270,27 @@ def control_cpu_ms(pid):
 
 def slice_of(job, switch, visits):
     """Returns the number of sums in a slice of time."""
-    switch_cpu_ms, own_cpu_ms = control_cpu_ms(switch.process.pid), time.process_time() * 1000
-    first = job.sums.count()
+    switch_cpu_ms = control_cpu_ms(switch.process.pid)
     end = time.monotonic() + SLICE_S
-    next_visit = time.monotonic()
-    number = 0
-    while time.monotonic() < end:
-        visits.visit(number)
-        number += 1
-        next_visit += 1 / SCRAPES_PER_S
-        time.sleep(max(0.0, min(next_visit, end) - time.monotonic()))
+    first = job.sums.count()
+    visits.begin()
+    time.sleep(max(0.0, end - time.monotonic()))
     sums = job.sums.count() - first
+    visits.end()
     visits.switch_cpu_ms.append(control_cpu_ms(switch.process.pid) - switch_cpu_ms)
-    visits.own_cpu_ms.append(time.process_time() * 1000 - own_cpu_ms)
     return sums
 
 
 def visited(build, folder, rounds):
-    """Returns the visits of Prometheus, the visits of Prometheus and a page together, and each
-    round's slow-downs by either."""
+    """Returns the visits of Prometheus, the visits of Prometheus and a page together, each round's
+    slow-downs by either, and the times of answers to either client."""
     port = free_port()
-    alone, scraped, looked_at = (Visits(port, False, False), Visits(port, True, False),
-                                 Visits(port, True, True))
-    slowdowns = {scraped: [], looked_at: []}
     with Switch(build, folder, CONFIG, policy="esa", metrics_port=port) as switch, \
+            Visitor(build, port, METRICS, SCRAPES_PER_S) as scraper, \
+            Visitor(build, port, PAGE, LOOKS_PER_S) as page, \
             Job(build, folder, switch.socket, "visited") as job:
+        alone, scraped, looked_at = Visits(), Visits(scraper), Visits(scraper, page)
+        slowdowns = {scraped: [], looked_at: []}
         job.wait_for(SUMS_BETWEEN)
         for number in range(rounds):
             progress.bar(number, rounds, "rounds of slices")
@@ -294,10 +303,9 @@ def visited(build, folder, rounds):
         if failed := job.end():
             raise BenchError(f"a job whose switch was visited failed: {failed}")
     for visits in (scraped, looked_at):
-        for cpu_ms, without in ((visits.switch_cpu_ms, alone.switch_cpu_ms),
-                                (visits.own_cpu_ms, alone.own_cpu_ms)):
-            cpu_ms[:] = [a - b for a, b in zip(cpu_ms, without)]
-    return (scraped, slowdowns[scraped]), (looked_at, slowdowns[looked_at])
+        visits.switch_cpu_ms = [a - b for a, b in zip(visits.switch_cpu_ms, alone.switch_cpu_ms)]
+    return ((scraped, slowdowns[scraped], scraped.took_ms[scraper]),
+            (looked_at, slowdowns[looked_at], looked_at.took_ms[page]))
 
 
 def replaced(build, folder, quick):
@@ -314,18 +322,18 @@ def replaced(build, folder, quick):
 
 def watched(build, folder, quick):
     """Returns the cost of scrapes and of the page."""
-    (scraped, slowdowns), (looked_at, page_slowdowns) = visited(
+    (scraped, slowdowns, scrape_ms), (looked_at, page_slowdowns, look_ms) = visited(
         build, folder, QUICK_SLICES if quick else SLICES)
-    return {"scrapes": len(scraped.scrape_ms),
-            "scrape_p50_ms": percentile(scraped.scrape_ms, 0.5),
-            "scrape_p99_ms": percentile(scraped.scrape_ms, 0.99),
+    return {"scrapes": len(scrape_ms),
+            "scrape_p50_ms": percentile(scrape_ms, 0.5),
+            "scrape_p99_ms": percentile(scrape_ms, 0.99),
             "slowdown_with_scrapes": median(slowdowns),
             "slowdown_interval": median_interval(slowdowns),
             "scrapes_cpu_ms_per_s": median(scraped.switch_cpu_ms) / SLICE_S,
             "scraper_cpu_ms_per_s": median(scraped.own_cpu_ms) / SLICE_S,
-            "page_looks": len(looked_at.look_ms),
-            "page_look_p50_ms": percentile(looked_at.look_ms, 0.5),
-            "page_look_p99_ms": percentile(looked_at.look_ms, 0.99),
+            "page_looks": len(look_ms),
+            "page_look_p50_ms": percentile(look_ms, 0.5),
+            "page_look_p99_ms": percentile(look_ms, 0.99),
             "slowdown_with_page_and_scrape": median(page_slowdowns),
             "slowdown_with_page_and_scrape_interval": median_interval(page_slowdowns),
             "page_and_scrapes_cpu_ms_per_s": median(looked_at.switch_cpu_ms) / SLICE_S,
@@ -382,8 +390,7 @@ def main():
     parser.add_argument("--soak-minutes", type=float, help="0: no soak (10, or 1 with --quick)")
     options = command_line.parse(parser)
     meta = metadata.measured("operate", elements=ELEMENTS, workers=WORKERS, slice_s=SLICE_S,
-                             scrapes_per_s=SCRAPES_PER_S,
-                             looks_per_s=SCRAPES_PER_S / SCRAPES_PER_LOOK)
+                             scrapes_per_s=SCRAPES_PER_S, looks_per_s=LOOKS_PER_S)
     figures = measure(options.build.resolve(), options.quick, options.restarts_only)
     minutes = options.soak_minutes
     if minutes is None:
