@@ -36,7 +36,7 @@ int64_t time_ns(clockid_t clock) {
 
 class Visitor {
  public:
-  Visitor(uint16_t port, std::vector<std::string> paths) {
+  Visitor(uint16_t port, const std::vector<std::string>& paths) {
     address_.sin_family = AF_INET;
     address_.sin_port = htons(port);
     address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
