@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "io/shm/region.h"
 #include "switchd/no_frame_port.h"
 
 namespace ina::switchd {
@@ -87,7 +88,11 @@ TEST_F(LaneMembersTest, OneWorkerAtEachPortIsSentWhatIsForTheGroup) {
 
 TEST_F(LaneMembersTest, ThoseAtTheShmPortAreListedByRank) {
   const auto attach_shm = [&](uint8_t rank) {
-    sessions_.push_back(*io::shm::WorkerSession::create({1, 8, 8, 256, 4, 8}, nullptr));
+    const io::shm::Geometry geometry{1, 8, 8, 256, 4, 8};
+    sessions_.push_back(*io::shm::WorkerSession::create(geometry, nullptr));
+    auto region = io::shm::make_region("worker", io::shm::WorkerLayout(geometry).bytes);
+    ASSERT_TRUE(region) << region.error().text;
+    sessions_.back()->worker_region = std::move(region->map);
     ASSERT_TRUE(members_.attach(
         command::AttachShm{.job = 0, .rank = Rank{rank}, .session = sessions_.back().get()}));
   };
