@@ -105,13 +105,16 @@ const char* populate_full(int fd, std::byte* data, size_t bytes, const Between& 
   return done ? nullptr : "cannot be mapped whole: there is no room for its page tables";
 }
 
-/// Gives a mapping back piece by piece, for the same reason.
-inline void unmap_in_pieces(std::byte* data, size_t bytes) {
-  constexpr size_t kPieceBytes = size_t{64} << 20;
+/// Gives a mapping back piece by piece, from its end. Between two pieces, each of which takes a
+/// fraction of a millisecond, `between` is called.
+template <class Between>
+void unmap_in_pieces(std::byte* data, size_t bytes, Between between) {
+  constexpr size_t kPieceBytes = size_t{2} << 20;
   while (bytes != 0) {
     const size_t piece = bytes % kPieceBytes != 0 ? bytes % kPieceBytes : kPieceBytes;
     bytes -= piece;
     ::munmap(data + bytes, piece);
+    if (bytes != 0) between();
   }
 }
 

@@ -177,7 +177,10 @@ void Mapper::carry_out(Task& task) {
   if (task.kind == Task::Kind::kDiscard) {
     const bool mapped = static_cast<bool>(task.map);
     const size_t bytes = task.map.size();
-    if (mapped) unmap_in_pieces(task.map.release(), bytes);
+    if (mapped)
+      unmap_in_pieces(task.map.release(), bytes, [this, rests = Rests()]() mutable {
+        if (!stopping_) rests();
+      });
     task.file.reset();
     leaving_.fetch_sub(mapped ? 1 : 0, std::memory_order_relaxed);
     return;

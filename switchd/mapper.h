@@ -92,7 +92,7 @@ class Mapper {
   Fd event_;
   std::mutex mutex_;  ///< of the queues and the results
   std::deque<Done> done_;
-  bool stopping_ = false;
+  std::atomic<bool> stopping_{false};
   std::atomic<uint32_t> leaving_{0};
   Queue regions_, rest_;
 };

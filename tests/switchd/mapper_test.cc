@@ -105,7 +105,10 @@ TEST(Mapper, RestsBetweenSmallPiecesAndSaysHowLongItWorked) {
   EXPECT_EQ(made.region->map.size(), kBytes);
   EXPECT_GT(made.spent, 0);
   EXPECT_LT(made.spent, passed);
+  const uint64_t made_with = rests();
   mapper.discard(kAlice, std::move(made.region->map), std::move(made.region->fd));
+  while (mapper.leaving() != 0) ::usleep(1000);
+  EXPECT_GE(rests() - made_with, kBytes >> 22) << "giving back takes as long as a part of making";
 }
 
 // Not even its own user's, so that it is no matter of turns.
