@@ -24,6 +24,7 @@ inline constexpr Names<IdleMode, 5> kIdleModeNames = {{{"auto", IdleMode::kAuto}
 /// others want the core.
 class IdleStrategy {
  public:
+  static constexpr Nanos kMaxSleepNs = 20'000'000;
   enum class Step { kPolled, kSleep };
 
   explicit IdleStrategy(IdleMode mode) : mode_(mode) {}
@@ -77,7 +78,6 @@ class IdleStrategy {
   static constexpr Nanos kYieldNs = 200'000;
   /// A yield takes half a microsecond, one with a switch to another process and back three.
   static constexpr Nanos kSwitchNs = 1'200;
-  static constexpr Nanos kMaxSleepNs = 20'000'000;
 
   static void relax() { __builtin_ia32_pause(); }
 

@@ -91,7 +91,13 @@ uint32_t Connections::per_user() const {
 
 Connections::Places Connections::count_places() const {
   Places places;
+  bool serving = false;
   for (const auto& [fd, client] : clients_) {
+    serving = serving || client->role == Client::Role::kServer;
+    if (client->role != Client::Role::kWorker) {
+      ++places.servers;
+      continue;
+    }
     Places::Use& use = places.of[client->peer.key()];
     ++use.total;
     use.idle += is_idle(*client);
@@ -102,6 +108,9 @@ Connections::Places Connections::count_places() const {
     places.guests += guest;
   }
   for (const Job& job : jobs_) places.missing += missing_in(job);
+  if (config_.fallback.home == Home::kDedicated)
+    places.servers_missing =
+        (serving ? 0 : 1) + jobs_.count([](const Job& job) { return !job.fallback.client; });
   return places;
 }
 
@@ -134,12 +143,15 @@ std::string Connections::no_room(const control::PeerCredentials& peer, Places& p
                        peer.uid, use.total);
   // Places are kept for members that come back, but never most of them.
   const uint32_t kept = std::min(places.missing, config_.control.max_connections / 4 * 3);
-  const size_t others = clients_.size() - places.guests;
+  const size_t workers = clients_.size() - places.servers;
+  const size_t others = workers - places.guests;
   if (text.empty() && others >= config_.control.max_connections - kept && !make_room(peer, places))
     text =
         fmt::format("the switch serves {} connections already (control.max_connections)", others);
   if (text.empty()) return {};
-  returning = use.guests < missing_of(peer) && clients_.size() < config_.control.max_connections;
+  const uint32_t servers = peer.is_trusted() ? places.servers_missing : 0;
+  returning = use.guests < missing_of(peer) + servers &&
+              workers < config_.control.max_connections + servers;
   return returning ? std::string() : text;
 }
 
@@ -423,11 +435,15 @@ void Connections::refuse_for_now(Client& client, const std::string& text) {
 }
 
 bool Connections::may_say(Client& client, const std::string& type) {
-  if (!client.returning || client.state != Client::State::kNew ||
+  const bool of_server =
+      client.peer.is_trusted() &&
+      (type == control::request::Serve::kType || type == control::request::JoinFallback::kType);
+  if (!client.returning || client.state != Client::State::kNew || of_server ||
       type == control::request::Rejoin::kType)
     return true;
   refuse_for_now(client,
-                 "the switch has no more places but for workers that come back to their jobs");
+                 "the switch has no more places but for workers that come back to their jobs, and "
+                 "for the fallback server");
   close_later(client);
   return false;
 }

@@ -101,6 +101,9 @@ class Connections {
     std::map<uint64_t, Use> of;  ///< by PeerCredentials::key()
     uint32_t guests = 0;         ///< on places that are kept for those that come back
     uint32_t missing = 0;        ///< workers that may come back
+    // A fallback server has connections of its own, beside all others: one, and one for each job.
+    uint32_t servers = 0;
+    uint32_t servers_missing = 0;
   };
   uint32_t per_user() const;
   Places count_places() const;

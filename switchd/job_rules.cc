@@ -12,6 +12,9 @@ namespace {
 constexpr Nanos kJoiningPatienceNs = 2'000'000;
 constexpr Nanos kJoiningPatiences = 8;
 
+// Of a thread of ina-psd: stack, heap, and the kernel's part.
+constexpr uint64_t kServerThreadBytes = 64 << 10;
+
 }  // namespace
 
 io::shm::Geometry JobRules::geometry(const scheduler::Grant& grant) const {
@@ -55,9 +58,19 @@ uint64_t JobRules::memory_bytes(const Job& job) const {
                    (words.seen * sizeof(Bitmap) + words.ring * sizeof(uint64_t) + words.parked +
                     words.given * sizeof(aggregator::GivenResult)) *
                        lanes_;
+  if (config_.fallback.home == Home::kDedicated) bytes += server_bytes(job);
   if (config_.fallback.home == Home::kSpill)
     bytes += lanes_ * aggregator::Fallback::memory_bytes(spill_config(job, 0, Seq{}));
   return bytes;
+}
+
+/// Of a fallback server, for the job.
+uint64_t JobRules::server_bytes(const Job& job) const {
+  aggregator::FallbackConfig config;
+  config.window = job.grant.window;
+  config.slot_bytes = config_.aggregator.slot_bytes;
+  return aggregator::Fallback::memory_bytes(config) +
+         io::shm::WorkerLayout(geometry(job.grant)).bytes + kServerThreadBytes;
 }
 
 void JobRules::grant_help(scheduler::Grant& grant, uint64_t in_switch) const {

@@ -40,6 +40,7 @@ class JobRules {
   control::answer::Rules rules_of(const Job& job) const;
 
  private:
+  uint64_t server_bytes(const Job& job) const;
   aggregator::FallbackConfig spill_config(const Job& job, uint32_t lane, Seq start) const;
   void fill_help(Job& job, uint32_t lane, aggregator::JobSpec& spec) const;
 

@@ -151,7 +151,9 @@ Result<void> Resources::take_handles(Job& job) {
   const bool large =
       words * sizeof(Bitmap) >= kLargeTableBytes || config_.fallback.home == Home::kSpill;
   const uint64_t mappings = 1 + (large ? kTables * lanes : 0);
-  auto share = handles_.take(job.owner(), {mappings, 1}, mapper_.leaving());
+  // The fallback server's connection is not among those that the workers share.
+  const uint64_t connections = config_.fallback.home == Home::kDedicated ? 1 : 0;
+  auto share = handles_.take(job.owner(), {mappings, 1 + connections}, mapper_.leaving());
   if (!share) return tl::unexpected(share.error());
   job.share = std::move(*share);
   return {};

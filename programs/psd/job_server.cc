@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 
 #include "common/clock.h"
@@ -16,12 +17,21 @@ namespace {
 
 // How long to wait, at most, until what the transport did not take is tried again.
 constexpr Nanos kSendAgainNs = 1'000'000;
+// How long a thread works before others of its owner have their turns.
+constexpr Nanos kTurnNs = 1'000'000;
+// The longest sleep. Whatever comes wakes the thread, and hundreds of threads that look for nothing
+// every 20 ms take a good part of a core.
+constexpr Nanos kLongestSleepNs = 1'000'000'000;
+// How long the end of the thread may take before it is woken again: a wake-up may come just before
+// it sleeps.
+constexpr auto kWakeAgain = std::chrono::milliseconds(1);
 
 }  // namespace
 
 Result<std::unique_ptr<JobServer>> JobServer::start(const Way& way, uint32_t id, IdleMode idle,
-                                                    Nanos timeout_ns) {
-  std::unique_ptr<JobServer> server(new JobServer);
+                                                    Nanos timeout_ns,
+                                                    std::shared_ptr<CoreShare> share) {
+  std::unique_ptr<JobServer> server(new JobServer(std::move(share)));
   server->id_ = id;
   try {
     auto joined = server->join(way, timeout_ns);
@@ -38,7 +48,9 @@ Result<std::unique_ptr<JobServer>> JobServer::start(const Way& way, uint32_t id,
 JobServer::~JobServer() {
   if (!thread_.joinable()) return;
   stopping_ = true;
-  transport_->wake();
+  do {
+    transport_->wake();
+  } while (!ended_.try_acquire_for(kWakeAgain));
   thread_.join();
 }
 
@@ -105,12 +117,27 @@ void JobServer::run(IdleMode mode) {
   ::pthread_setname_np(::pthread_self(), "ina-psd-job");
   IdleStrategy idle(mode);
   while (!stopping_.load(std::memory_order_relaxed)) {
-    if (progress())
+    if (work())
       idle.reset();
     else if (idle.idle(now_ns()) == IdleStrategy::Step::kSleep)
-      transport_->wait(fallback_->has_output() ? std::min(kSendAgainNs, idle.sleep_ns())
-                                               : idle.sleep_ns());
+      transport_->wait(sleep_ns(idle));
   }
+  ended_.release();
+}
+
+Nanos JobServer::sleep_ns(const IdleStrategy& idle) const {
+  if (fallback_->has_output()) return std::min(kSendAgainNs, idle.sleep_ns());
+  return idle.sleep_ns() < IdleStrategy::kMaxSleepNs ? idle.sleep_ns() : kLongestSleepNs;
+}
+
+/// For a while, as long as there is something. False: there was nothing.
+bool JobServer::work() {
+  const CoreShare::Turn turn(*share_);
+  if (!progress()) return false;
+  const Nanos until = now_ns() + kTurnNs;
+  while (!stopping_.load(std::memory_order_relaxed) && now_ns() < until && progress()) {
+  }
+  return true;
 }
 
 /// True if there was something to receive or to send.

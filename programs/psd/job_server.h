@@ -5,11 +5,13 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <semaphore>
 #include <thread>
 
 #include "aggregator/fallback.h"
 #include "common/idle.h"
 #include "control/client.h"
+#include "programs/psd/core_share.h"
 #include "transport/bulk_copy.h"
 #include "transport/frame_transport.h"
 #include "transport/url.h"
@@ -30,22 +32,26 @@ class JobServer {
   /// Joins job `id` and begins to serve it. Nothing: the job has ended. Waits for each answer of
   /// the switch, but not for a switch that is not there.
   static Result<std::unique_ptr<JobServer>> start(const Way& way, uint32_t id, IdleMode idle,
-                                                  Nanos timeout_ns);
+                                                  Nanos timeout_ns,
+                                                  std::shared_ptr<CoreShare> share);
   ~JobServer();
 
   /// The connection on which the switch says that the job has ended.
   const control::Connection& control() const { return control_; }
 
  private:
-  JobServer() = default;
+  explicit JobServer(std::shared_ptr<CoreShare> share) : share_(std::move(share)) {}
   Result<void> join(const Way& way, Nanos timeout_ns);
   Result<request::JoinFallback> join_message(const Way& way, Nanos timeout_ns);
   Result<void> attach(const answer::FallbackJoined& joined, control::Heard& heard, const Way& way);
   Result<void> attach_shm(const answer::Place& place, control::Heard& joined);
   void run(IdleMode mode);
+  bool work();
   bool progress();
+  Nanos sleep_ns(const IdleStrategy& idle) const;
   void report_mismatch();
 
+  const std::shared_ptr<CoreShare> share_;  ///< of the job's owner
   uint32_t id_ = 0;
   control::Connection control_;
   client::BulkCopier copier_{1, 1};
@@ -54,6 +60,7 @@ class JobServer {
   std::optional<aggregator::Fallback> fallback_;
   bool mismatch_reported_ = false;
   std::atomic<bool> stopping_{false};
+  std::binary_semaphore ended_{0};
   std::thread thread_;
 };
 

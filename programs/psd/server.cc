@@ -1,15 +1,16 @@
 #include "programs/psd/server.h"
 
-#include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <iterator>
-#include <vector>
+#include <limits>
 
 #include "common/clock.h"
 #include "common/event_fd.h"
 #include "common/logging/record.h"
+#include "common/turns.h"
 
 namespace ina::psd {
 
@@ -24,6 +25,15 @@ constexpr Nanos kLongestPauseNs = 1'000'000'000;
 /// Neither time nor another try changes it.
 bool is_final(ina_status status) {
   return status == INA_ERR_UNSUPPORTED || status == INA_ERR_VERSION || status == INA_ERR_INVALID;
+}
+
+/// Each job and group takes some descriptors, and a shell's limit is for programs that use
+/// select().
+void raise_file_limit() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
 }
 
 }  // namespace
@@ -58,6 +68,7 @@ Result<void> Server::find_way() {
 
 Result<void> Server::run() {
   if (auto found = find_way(); !found) return found;
+  raise_file_limit();
   std::string last_text;
   int pause_ms = kRetryMs;
   while (!stopped(0)) {
@@ -88,20 +99,36 @@ Result<void> Server::serve() {
       !sent)
     return sent;
   for (;;) {
-    std::vector<pollfd> fds = {{stop_event_.get(), POLLIN, 0}, {control_.fd(), POLLIN, 0}};
-    for (const auto& [id, job] : jobs_)
-      if (job.server) fds.push_back({job.server->control().fd(), POLLIN, 0});
-    ::poll(fds.data(), fds.size(), wait_ms());
-    if (fds[0].revents != 0) return {};
+    const auto events = wait();
+    if (events[0].revents != 0) return {};
     logging::report_omitted(now_ns());
     const auto heard = control::hear(control_, 0);
     if (!heard) return tl::unexpected(heard.error());
-    for (auto job = jobs_.begin(); job != jobs_.end();)
-      job = look_after(*job) ? std::next(job) : jobs_.erase(job);
+    look_after_jobs(events);
     if (*heard)
       if (auto handled = on_message((*heard)->message); !handled) return handled;
     if (auto joined = join_next(); !joined) return joined;
   }
+}
+
+/// For something to do. Of the stop event, the own connection, and those of the jobs that are
+/// served, in their order.
+std::vector<pollfd> Server::wait() {
+  std::vector<pollfd> events = {{stop_event_.get(), POLLIN, 0}, {control_.fd(), POLLIN, 0}};
+  for (const auto& [id, job] : jobs_)
+    if (job.server) events.push_back({job.server->control().fd(), POLLIN, 0});
+  ::poll(events.data(), events.size(), wait_ms());
+  return events;
+}
+
+/// Those that have said something.
+void Server::look_after_jobs(std::span<const pollfd> events) {
+  auto event = events.begin() + 2;
+  for (auto job = jobs_.begin(); job != jobs_.end();) {
+    const bool speaks = job->second.server && (event++)->revents != 0;
+    job = !speaks || look_after(*job) ? std::next(job) : jobs_.erase(job);
+  }
+  shares_.look();
 }
 
 Result<void> Server::on_message(const answer::Message& message) {
@@ -121,30 +148,34 @@ Result<void> Server::on_message(const answer::Message& message) {
   return control::say(control_, request::NextJob{});
 }
 
-/// The one that has waited longest; end(): none waits.
-Server::Jobs::iterator Server::next_to_join() {
-  auto next = jobs_.end();
-  for (auto job = jobs_.begin(); job != jobs_.end(); ++job)
-    if (!job->second.server && (next == jobs_.end() || job->second.due < next->second.due))
-      next = job;
-  return next;
+/// Until a job is to be joined; -1: none is.
+int Server::wait_ms() const {
+  constexpr Nanos kMs = 1'000'000;
+  constexpr Nanos kNever = std::numeric_limits<Nanos>::max();
+  Nanos due = kNever;
+  for (const auto& [id, job] : jobs_)
+    if (!job.server) due = std::min(due, job.due);
+  return due == kNever ? -1 : static_cast<int>(std::max<Nanos>(0, due - now_ns() + kMs - 1) / kMs);
 }
 
-/// Until a job is to be joined; -1: none is.
-int Server::wait_ms() {
-  const auto next = next_to_join();
-  if (next == jobs_.end()) return -1;
-  constexpr Nanos kMs = 1'000'000;
-  return static_cast<int>(std::max<Nanos>(0, next->second.due - now_ns() + kMs - 1) / kMs);
+/// A job that is due; end(): none is. Owners take turns.
+Server::Jobs::iterator Server::next_to_join() {
+  const Nanos now = now_ns();
+  std::map<std::string, Jobs::iterator> due;
+  for (auto job = jobs_.begin(); job != jobs_.end(); ++job)
+    if (!job->second.server && job->second.due <= now) due.emplace(job->second.source, job);
+  const auto turn = next_in_turn(due, last_joined_);
+  return turn == due.end() ? jobs_.end() : turn->second;
 }
 
 /// Joins a job, if one is due. What goes wrong is this job's alone, and the others go on; but what
 /// neither time nor another job would change ends the server.
 Result<void> Server::join_next() {
   const auto next = next_to_join();
-  if (next == jobs_.end() || next->second.due > now_ns()) return {};
+  if (next == jobs_.end()) return {};
   Job& job = next->second;
-  auto server = JobServer::start(way_, next->first, config_.idle, kTimeoutNs);
+  auto server =
+      JobServer::start(way_, next->first, config_.idle, kTimeoutNs, shares_.of(job.source));
   if (!server) {
     if (is_final(server.error().status)) return tl::unexpected(server.error());
     put_off(*next, server.error().text);

@@ -1,10 +1,15 @@
 // A fallback server's connection to its switch: it learns of jobs and serves each.
 #pragma once
 
+#include <poll.h>
+
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
+#include "common/cpus.h"
 #include "common/fd.h"
 #include "programs/psd/job_server.h"
 
@@ -32,7 +37,7 @@ class Server {
   /// One that the switch has offered.
   struct Job {
     std::string name;
-    std::string source;                 ///< of its lines in the log
+    std::string source;                 ///< its owner, also of its lines in the log
     std::unique_ptr<JobServer> server;  ///< none: the job is still to be joined, at `due`
     Nanos due = 0;
     Nanos pause_ns = kFirstPauseNs;  ///< before another try
@@ -43,18 +48,22 @@ class Server {
   Result<void> find_way();
   Result<void> serve();
   Result<void> on_message(const answer::Message& message);
+  std::vector<pollfd> wait();
+  void look_after_jobs(std::span<const pollfd> events);
   Jobs::iterator next_to_join();
   Result<void> join_next();
   void put_off(Jobs::value_type& job, const std::string& text);
   bool look_after(Jobs::value_type& job);
-  int wait_ms();
+  int wait_ms() const;
   bool stopped(int timeout_ms) const;
 
   ServerConfig config_;
   Way way_;
   Fd stop_event_;
   control::Connection control_;
+  CoreShares shares_{static_cast<uint32_t>(cpus_of_process().size())};
   Jobs jobs_;
+  std::string last_joined_;  ///< whose job that was
 };
 
 }  // namespace ina::psd

@@ -171,7 +171,7 @@ std::vector<Key> jobs_keys() {
            "Highest priority of a job's fragments; higher ones count as this. Policy esa.",
            INA_AT(config->jobs.priority_max)),
     number("jobs", "memory", "bytes", 1 << 20, 1ull << 40,
-           "Memory for all jobs together: result rings, rings to the workers, fallback in the switch. A job that does not fit is refused.",
+           "Memory for all jobs together: result rings, rings to the workers, fallback in the switch or in ina-psd. A job that does not fit is refused.",
            INA_AT(config->jobs.memory_bytes), kSize),
   };
 }
@@ -266,7 +266,7 @@ std::vector<Key> control_keys() {
            "How long a job's workers may take to come back after the switch was restarted.",
            INA_AT(config->control.rejoin_timeout_ns), kTime),
     number("control", "max_connections", "connections", 1, 65536,
-           "Most connections at a time; a worker has one.",
+           "Most connections at a time; a worker has one. Those of ina-psd are beside them.",
            INA_AT(config->control.max_connections)),
     number("control", "max_connections_per_user", "connections", 0, 65536,
            "Most of them of one user of this host, or of one tenant; not for root and the switch's own user. 0: half of max_connections.",

@@ -3,7 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
 
 #include "ina/ina.h"
 #include "tests/support/as_user.h"
@@ -11,6 +16,7 @@
 #include "tests/support/control_peer.h"
 #include "tests/support/evil_files.h"
 #include "tests/support/process.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/switch_fixture.h"
 
 namespace ina {
@@ -298,44 +304,165 @@ TEST(Psd, WhatGoesWrongInAJobIsThatJobsAlone) {
   EXPECT_EQ(server.wait(), 0);
 }
 
-TEST(Psd, AJobForWhichThereIsNoRoomNowIsServedLater) {
+// Of the same three owners, jobs wait in the order of their numbers.
+TEST(Psd, OwnersTakeTurns) {
+  const SwitchByHand sw;
+  Process server = start_server(sw.path());
+  const control::Connection own = sw.accept();
+  EXPECT_EQ(sw.hear(own)["type"], "serve");
+  ASSERT_TRUE(own.send({{"type", "serving"}, {"library", "test"}}));
+  const auto refuse = [](const control::Connection& connection) {
+    ASSERT_TRUE(connection.send(
+        {{"type", "refused"}, {"status", INA_ERR_REFUSED}, {"text", "not now (a test)"}}));
+  };
+  const auto asked = [&](const control::Connection& connection) {
+    const control::Json join = sw.hear(connection);
+    return join.is_object() ? join["job_id"].get<int>() : -1;
+  };
+  // All are refused, and when the last one is, all the others are due again.
+  const char* const owners[] = {"uid:1", "uid:1", "uid:1", "uid:2", "uid:3"};
+  int waiting = 0;
+  for (int id = 1; id <= 5; ++id) {
+    EXPECT_EQ(sw.hear(own)["type"], "next_job");
+    ASSERT_TRUE(
+        own.send({{"type", "job"}, {"job_id", id}, {"job", "job"}, {"owner", owners[id - 1]}}));
+    for (bool come = false; !come; ++waiting) {  // earlier ones may ask again in between
+      const control::Connection connection = sw.accept();
+      come = asked(connection) == id;
+      if (come && id == 5) ::usleep(1'100'000);  // longer than its longest pause
+      refuse(connection);
+    }
+  }
+  const int first = asked(sw.accept());
+  const int second = asked(sw.accept());
+  EXPECT_LE(first, 3);
+  EXPECT_EQ(second, 4) << "not another one of the first owner";
+}
+
+// ---- its own limits, and its connections
+
+/// Of a process, in bytes.
+rlim_t address_space(pid_t pid) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmSize:")) return std::stoull(line.substr(7)) << 10;
+  return 0;
+}
+
+void limit_address_space(pid_t pid, rlim_t bytes) {
+  const rlimit limit{bytes, RLIM_INFINITY};
+  ASSERT_EQ(::prlimit(pid, RLIMIT_AS, &limit, nullptr), 0);
+}
+
+/// A worker of a job of `world`, that has joined and does no more.
+test::Peer joined(const TestSwitch& sw, const std::string& job, int rank, int world) {
+  const control::Json join = {{"type", "join"},      {"version", control::kControlVersion},
+                              {"job", job},          {"rank", rank},
+                              {"world_size", world}, {"transport", "shm"}};
+  for (int i = 0; i < 1000; ++i) {
+    test::Peer peer(sw.socket_path());
+    if (peer.ask_if_open(join).value("type", "") == "joined") return peer;
+    ::usleep(5000);  // a connection that has just been closed may still have its place
+  }
+  ADD_FAILURE() << "no place for rank " << rank << " of " << job;
+  return test::Peer(sw.socket_path());
+}
+
+TEST(Psd, AJobForWhichItHasNoMemoryWaitsAndOthersAreServed) {
+#ifdef INA_SLOW_BUILD
+  GTEST_SKIP() << "sanitizers have memory of their own";
+#endif
   const test::CapturedLog log;
   TestSwitch::Options options = dedicated(16);
   options.conductor = [base = options.conductor](switchd::ConductorConfig& config) {
     base(config);
-    config.control.max_connections = 6;
+    config.jobs.window_bytes = 32 << 20;
   };
   TestSwitch sw(options);
   Process server = start_server(sw);
-  Process running = worker(sw, "running", 0, 1, 1000, -1);
-  const auto before = await_job(sw, [](const auto& job) { return job["state"] == "running"; });
-  ASSERT_FALSE(before.is_null());
-  // With the server's two, and one for each worker, these are all.
-  std::optional<test::Peer> others[2];
-  for (auto& other : others) {
-    for (int i = 0; i < 1000; ++i) {
-      other.emplace(sw.socket_path());
-      const control::Json answer = other->ask_if_open({{"type", "status"}});
-      if (answer.is_object() && answer["type"] == "status") break;
+  while (log.text().find("fallback server connected") == std::string::npos) ::usleep(1000);
+  // Twice the window of "big" does not fit, a small window does.
+  limit_address_space(server.pid(), address_space(server.pid()) + (32 << 20));
+  const test::Peer big = joined(sw, "big", 0, 1);
+  ::setenv("INA_WINDOW_BYTES", "65536", 1);
+  Process small = worker(sw, "small", 0, 1, 1000, 10);
+  ::unsetenv("INA_WINDOW_BYTES");
+  EXPECT_EQ(small.output(), "INA_OK \n");
+  limit_address_space(server.pid(), RLIM_INFINITY);
+  const auto is_served = [](const auto& job) {
+    return job["name"] == "big" && job["fallback_missing"] == false;
+  };
+  EXPECT_FALSE(await_job(sw, is_served).is_null());
+  server.kill(SIGTERM);
+  EXPECT_THAT(server.output(),
+              testing::ContainsRegex("job not served, trying again job=\"big\" .*has no memory"));
+}
+
+TEST(Psd, ItRaisesItsLimitOfOpenFiles) {
+  TestSwitch sw(dedicated(16));
+  Process server(
+      {"/bin/sh", "-c", "ulimit -Sn 24; exec " PSD " --socket " + sw.socket_path() + " 2>&1"});
+  constexpr int kJobs = 12;  // of four descriptors each
+  std::vector<Process> workers;
+  for (int job = 0; job < kJobs; ++job)
+    workers.push_back(worker(sw, "job-" + std::to_string(job), 0, 1, 10, -1));
+  ASSERT_FALSE(await_job(sw, [&](const auto&) {
+                 const auto jobs = sw.status()["jobs"];
+                 return jobs.size() == kJobs && std::ranges::all_of(jobs, [](const auto& job) {
+                          return job["state"] == "running";
+                        });
+               }).is_null());
+  for (Process& process : workers) process.kill(SIGTERM);
+  for (Process& process : workers) EXPECT_EQ(process.output(), "INA_OK \n");
+}
+
+/// How often the threads of a server that serve jobs have gone to sleep.
+uint64_t sleeps(pid_t pid) {
+  uint64_t sum = 0;
+  for (const auto& task :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
+    std::ifstream status(task.path() / "status");
+    bool serves = false;
+    for (std::string line; std::getline(status, line);) {
+      serves = serves || line == "Name:\tina-psd-job";
+      if (serves && line.starts_with("voluntary_ctxt_switches:"))
+        sum += std::stoull(line.substr(line.find('\t')));
     }
   }
-  Process late = worker(sw, "late", 0, 1, 1000, 10);
-  const std::string refused = "connection refused peer=\"pid " + std::to_string(server.pid()) + '"';
-  const auto times_refused = [&] {
-    const std::string text = log.text();
-    int times = 0;
-    for (size_t at = 0; (at = text.find(refused, at)) != std::string::npos; ++at) ++times;
-    return times;
+  return sum;
+}
+
+TEST(Psd, JobsInWhichNothingHappensTakeNoTime) {
+  TestSwitch sw(dedicated(16));
+  Process server = start_server(sw);
+  constexpr int kJobs = 8;
+  std::vector<test::Peer> peers;
+  for (int job = 0; job < kJobs; ++job)
+    peers.push_back(joined(sw, "job-" + std::to_string(job), 0, 1));
+  ASSERT_FALSE(await_job(sw, [&](const auto&) {
+                 return std::ranges::all_of(sw.status()["jobs"], [](const auto& job) {
+                   return job["fallback_missing"] == false;
+                 });
+               }).is_null());
+  const uint64_t before = sleeps(server.pid());
+  ::usleep(1'000'000);
+  EXPECT_LE(sleeps(server.pid()) - before, 4 * kJobs);
+}
+
+TEST(Psd, ItIsLetInHoweverManyConnectionsThereAre) {
+  TestSwitch::Options options = dedicated(16);
+  options.conductor = [base = options.conductor](switchd::ConductorConfig& config) {
+    base(config);
+    config.control.max_connections = 4;
   };
-  for (int i = 0; i < 2000 && times_refused() < 3; ++i) ::usleep(5000);
-  EXPECT_GE(times_refused(), 3) << log.text();
-  for (auto& other : others) other.reset();
-  EXPECT_EQ(late.output(), "INA_OK \n");
-  const auto after = await_job(sw, [](const auto& job) { return job["name"] == "running"; });
-  ASSERT_FALSE(after.is_null());
-  EXPECT_EQ(after["epoch"], before["epoch"]) << "the server left it, and came back";
-  running.kill(SIGTERM);
-  EXPECT_EQ(running.output(), "INA_OK \n");
+  TestSwitch sw(options);
+  Process patient = worker(sw, "patient", 0, 1, 10, 1);
+  ASSERT_FALSE(await_job(sw, [](const auto& job) { return job["joined"].size() == 1; }).is_null());
+  // In a job that waits for its workers, so that nobody takes these connections away.
+  std::vector<test::Peer> others;
+  for (int rank = 0; rank < 3; ++rank) others.push_back(joined(sw, "waiting", rank, 4));
+  Process server = start_server(sw);
+  EXPECT_EQ(patient.output(), "INA_OK \n");
 }
 
 }  // namespace

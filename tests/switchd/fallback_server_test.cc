@@ -2,10 +2,12 @@
 // for the server, and refusals. The server itself does that over a network in tests/net.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <map>
 #include <mutex>
 
+#include "tests/support/as_user.h"
 #include "tests/support/control_peer.h"
 #include "tests/support/switch_fixture.h"
 
@@ -294,6 +296,110 @@ TEST(FallbackServer, ItsPlaceIsKeptWhileItIsAway) {
   EXPECT_THAT(one_too_many.refusal(test::frame_join("", "", 0, "third")), HasSubstr("mappings"));
   server.emplace(sw);
   server->join(Json::object());
+}
+
+// ---- what the jobs of one user cost others
+
+class FallbackOfUsers : public testing::Test {
+ protected:
+  static constexpr uid_t kAlice = 12345, kBob = 12346;
+
+  void SetUp() override {
+    if (::geteuid() != 0) GTEST_SKIP() << "being several users takes root";
+    ::chmod((folder_ / "").c_str(), 0755);
+  }
+  void start(const std::function<void(switchd::ConductorConfig&)>& more = {}) {
+    sw_.emplace(dedicated([more](switchd::ConductorConfig& config) {
+                  config.control.mode = 0666;
+                  if (more) more(config);
+                }),
+                folder_ / "");
+  }
+  const Peer& connect_as(uid_t uid) {
+    test::as_user(uid, [&] { peers_.emplace_back(sw_->socket_path()); });
+    return peers_.back();
+  }
+  Json join_as(uid_t uid, const std::string& job, int rank = 0) {
+    return connect_as(uid).ask_if_open(test::frame_join("", "", rank, job));
+  }
+
+  test::TempDir folder_;
+  std::deque<Peer> peers_;
+  std::optional<Switch> sw_;
+};
+
+TEST_F(FallbackOfUsers, AreToldInTurn) {
+  start();
+  for (const char* job : {"one", "two", "three", "four"})
+    EXPECT_EQ(join_as(kAlice, job)["type"], "joined");
+  for (const char* job : {"one", "two"}) EXPECT_EQ(join_as(kBob, job)["type"], "joined");
+  const Peer server(sw_->socket_path());
+  EXPECT_EQ(
+      server.ask(
+          {{"type", "serve"}, {"version", control::kControlVersion}, {"library", "test"}})["type"],
+      "serving");
+  std::vector<std::string> owners;
+  for (int i = 0; i < 6; ++i) owners.push_back(server.ask({{"type", "next_job"}})["owner"]);
+  const std::string alice = "uid:12345", bob = "uid:12346";
+  EXPECT_EQ(owners, (std::vector<std::string>{alice, bob, alice, bob, alice, alice}));
+}
+
+TEST_F(FallbackOfUsers, KeepConnectionsForItAndForNobodyElse) {
+  start([](switchd::ConductorConfig& config) {
+    config.control.max_connections = 4;
+    config.control.max_connections_per_user = 4;
+  });
+  for (const char* job : {"one", "two"})
+    for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(join_as(kAlice, job, rank)["type"], "joined");
+  EXPECT_THAT(connect_as(kBob).hear().value("text", ""), HasSubstr("control.max_connections"));
+  EXPECT_THAT(connect_as(0).refusal({{"type", "status"}}),
+              HasSubstr("but for workers that come back to their jobs, and for the fallback"));
+  Server server(*sw_);
+  server.join(joining());
+  std::optional<Peer> again(std::in_place, sw_->socket_path());
+  server.next_job();
+  EXPECT_EQ(again->ask(server.request(joining()))["type"], "joined");
+  // It has all that it needs.
+  EXPECT_THAT(connect_as(0).hear().value("text", ""), HasSubstr("control.max_connections"));
+}
+
+TEST_F(FallbackOfUsers, AreChargedForItsMemoryAndItsConnection) {
+  const auto charged = [&](Home home) {
+    start([home](switchd::ConductorConfig& config) { config.fallback.home = home; });
+    const Json joined = join_as(kAlice, "job");
+    EXPECT_EQ(joined["type"], "joined") << joined;
+    const Json tenant = sw_->status()["tenants"][0];
+    EXPECT_EQ(tenant["name"], "uid:12345");
+    peers_.clear();
+    sw_.reset();
+    return std::pair<int64_t, int64_t>(tenant["memory_bytes"], tenant["descriptors"]);
+  };
+  const auto without = charged(Home::kWorkers);
+  const auto with = charged(Home::kDedicated);
+  // Sums of twice the window, and a thread; the switch's own part is a receive ring and its rows.
+  constexpr int64_t kSums = 2 * 16 * 1024, kThread = 64 * 1024, kRing = 16 * 1024;
+  const int64_t rows = with.first - without.first - kSums - kThread;
+  EXPECT_GE(rows, 2 * kRing);
+  EXPECT_EQ(with.second - without.second, 1);
+}
+
+TEST_F(FallbackOfUsers, AreRefusedWhatItsMemoryTakesBeyondTheirs) {
+  // Enough for the switch's own part of a job of two workers.
+  constexpr uint64_t kBytes = 300 * 1024;
+  const auto limited = [&](Home home) {
+    start([home](switchd::ConductorConfig& config) {
+      config.fallback.home = home;
+      config.tenants = {{.name = "uid:12345", .memory_bytes = kBytes}};
+    });
+    const Json answer = join_as(kAlice, "job");
+    peers_.clear();
+    sw_.reset();
+    return answer;
+  };
+  EXPECT_EQ(limited(Home::kWorkers)["type"], "joined");
+  const Json refused = limited(Home::kDedicated);
+  EXPECT_EQ(refused["type"], "refused");
+  EXPECT_THAT(refused.value("text", ""), HasSubstr("memory"));
 }
 
 TEST(FallbackServer, AttachesOnce) {
