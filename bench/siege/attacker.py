@@ -3,8 +3,8 @@
 
     attacker.py UID ATTACK SOCKET JOB OPTIONS
 
-ATTACK is a name from descriptors.py, memory.py, control.py, bridge.py or false_switch.py; OPTIONS
-are the attack's own, as JSON. The program starts as root and becomes UID. It takes the same orders
+ATTACK is a name from descriptors.py, memory.py, control.py, bridge.py, fallback.py or
+false_switch.py; OPTIONS are the attack's own, as JSON. The program starts as root and becomes UID. It takes the same orders
 as ina-siege (ina_siege.cc), "begin" and "end", one a line. The answer to each is the work done so
 far, as JSON.
 """
@@ -18,12 +18,13 @@ import sys
 import bridge
 import control
 import descriptors
+import fallback
 import false_switch
 import memory
 from attack import FAILURES
 
 ATTACKS = (descriptors.ATTACKS | memory.ATTACKS | control.ATTACKS | bridge.ATTACKS |
-           false_switch.ATTACKS)
+           fallback.ATTACKS | false_switch.ATTACKS)
 
 
 def become(uid):

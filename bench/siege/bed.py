@@ -30,6 +30,7 @@ MEMORY_MAX = 768 * MIB
 QUOTA = 32 * MIB
 DEADLINE_S = 30
 STUCK_S = 5
+PSD_S = 10
 VICTIM = "victim"
 RESERVED = "reserved"
 SUM_ELEMENTS = 16384
@@ -41,6 +42,9 @@ control: {{socket: "{socket}", mode: 0666, rejoin_timeout: 20 s{control}}}
 {tenants}{more}"""
 TENANTS = ('tenants:\n  - {{name: "uid:{uid}", jobs_max: 8, workers_max: 16, slots_ceiling: 2048, '
            'memory: {quota} MiB}}\n').format(uid=ATTACKER_UID, quota=QUOTA // MIB)
+# So few slots that the victim's sums need the fallback, too.
+FALLBACK_CONFIG = ("fallback: {home: dedicated}\naggregator: {policy: esa, slots: 4}\n"
+                   "jobs: {window_bytes: 256 KiB}\n")
 
 # A record of the log: time, level, text. Values of foreign origin are in quotes.
 RECORD = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}[+-]\d\d:\d\d [a-z]+ \S")
@@ -198,12 +202,13 @@ class Sums:
 
 class Bed:
     def __init__(self, build, *, tenants=True, nofile=None, control="", more="", mapped=0,
-                 register_every=0, bridge=False, newcomer_at_bridge=False, listen=""):
+                 register_every=0, bridge=False, newcomer_at_bridge=False, listen="", psd=False):
         """`nofile`: the switch's RLIMIT_NOFILE. `mapped`: memory mappings that the switch gets
         besides its own. `register_every`: the victim registers memory each time after this number
         of sums. `bridge`: rank 1 of the victim is behind an ina-memif, which is attacked;
         `newcomer_at_bridge`: so are the newcomer's workers. `listen`: control.listen, for those who
-        have a token that nobody else knows."""
+        have a token that nobody else knows. `psd`: all jobs have their fallback in an ina-psd, which
+        shares the switch's user and cgroup."""
         self.build = pathlib.Path(build)
         self.nofile = nofile
         self.mapped = mapped
@@ -211,6 +216,8 @@ class Bed:
         self.switch = None
         self.bridge = None
         self.has_bridge = bridge
+        self.psd = None
+        self.has_psd = psd
         self.newcomer_at_bridge = newcomer_at_bridge
         self.newcomer = None
         self.figures = {}  # more of the row's results
@@ -227,6 +234,8 @@ class Bed:
         self.attacked = self.bridge_folder / "control.sock" if bridge else self.socket
         self.log_path = self.folder / "log"
         self.config = self.folder / "switchd.yaml"
+        if psd:
+            more += FALLBACK_CONFIG
         if listen:
             control = f'listen: "{listen}", token_file: "{self.token_file()}"'
         self.config.write_text(CONFIG.format(log=self.log_path, socket=self.socket, more=more,
@@ -243,15 +252,19 @@ class Bed:
 
     # The switch
 
+    def as_switch(self, command):
+        """Returns a shell command that runs `command` as the switch's user in the switch's cgroup."""
+        join = f"echo $$ >{self.cgroup.path}/cgroup.procs && " if self.cgroup.path else ""
+        # Killed with this process: a change of the user undoes what Popen could ask for.
+        return (f"{join}exec setpriv --reuid {SWITCH_UID} --regid {SWITCH_UID} --clear-groups "
+                f"--pdeathsig KILL {command}")
+
     def start_switch(self):
         load = ""
         if self.mapped:
             load = (f"env LD_PRELOAD={self.build}/bench/libina-siege-mapped.so "
                     f"INA_SIEGE_MAPPED={self.mapped} ")
-        join = f"echo $$ >{self.cgroup.path}/cgroup.procs && " if self.cgroup.path else ""
-        # Killed with this process: a change of the user undoes what Popen could ask for.
-        command = (f"{join}exec setpriv --reuid {SWITCH_UID} --regid {SWITCH_UID} --clear-groups "
-                   f"--pdeathsig KILL {load}{self.build}/switchd/ina-switchd --config {self.config}")
+        command = self.as_switch(f"{load}{self.build}/switchd/ina-switchd --config {self.config}")
 
         def limit():
             if self.nofile:
@@ -262,6 +275,32 @@ class Bed:
                                            stdout=errors, stderr=errors, cwd="/",
                                            preexec_fn=limit, start_new_session=True)
         self.wait("ina-switchd to serve", lambda: " serving" in self.log_text(self.log_start))
+        if self.has_psd and not self.psd:
+            self.start_psd()
+
+    def start_psd(self):
+        """Starts the fallback server; returns when the switch knows it."""
+        log_start = self.log_bytes()
+        with open(self.folder / "psd.err", "ab") as errors:
+            self.psd = subprocess.Popen(
+                ["sh", "-c", self.as_switch(f"{self.build}/programs/psd/ina-psd --socket "
+                                            f"{self.socket}")],
+                stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, cwd="/",
+                start_new_session=True)
+        self.wait("ina-psd to serve",
+                  lambda: "fallback server connected" in self.log_text(log_start), PSD_S)
+
+    def kill_psd(self):
+        self.psd.kill()
+        self.psd.wait()
+
+    def psd_problem(self):
+        """Returns why the fallback server does not serve any more; empty: it does, or there is
+        none."""
+        if not self.psd or self.psd.poll() is None:
+            return ""
+        return (f"ina-psd has ended with {self.psd.returncode}: " +
+                (self.folder / "psd.err").read_text(errors="replace")[-300:])
 
     def wait(self, what, condition, wait_s=DEADLINE_S):
         deadline = time.monotonic() + wait_s
@@ -342,10 +381,17 @@ class Bed:
             found["bridge_rss"] = int(field_of(self.bridge.pid, "VmRSS")) << 10
             found["bridge_fds"] = sum(len(os.listdir(f"/proc/{pid}/fd"))
                                       for pid in children_of(self.bridge.pid))
+        if self.psd and self.psd.poll() is None:
+            with contextlib.suppress(OSError):
+                found["psd_rss"] = int(field_of(self.psd.pid, "VmRSS")) << 10
+                found["psd_threads"] = int(field_of(self.psd.pid, "Threads"))
         return found
 
     def switch_cpu_seconds(self):
         return cpu_seconds(self.switch.pid)
+
+    def psd_cpu_seconds(self):
+        return cpu_seconds(self.psd.pid) if self.psd else 0
 
     def mappings(self):
         try:
@@ -498,6 +544,8 @@ class Bed:
             with contextlib.suppress(OSError):
                 os.killpg(self.bridge.pid, signal.SIGKILL)
             self.bridge.wait()
+        if self.psd and self.psd.poll() is None:
+            self.kill_psd()
         if self.switch and self.switch.poll() is None:
             self.switch.terminate()
             try:

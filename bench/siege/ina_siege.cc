@@ -384,6 +384,64 @@ class Ring : public ByWorker {
   uint64_t rings_ = 0;
 };
 
+/// Asks the fallback for results that it has, each of which it has to send again and again.
+class Ask : public ByWorker {
+ public:
+  using ByWorker::ByWorker;
+
+ protected:
+  void joined(RawWorker&) override { asked_ = 0; }
+  void act(RawWorker& worker) override {
+    constexpr uint64_t kBatch = 64;
+    constexpr uint64_t kFragments = 64;  // the window of a RawWorker's job
+    if (worker.waiting(0) <= worker.tx_depth() - kBatch) {
+      for (uint64_t i = 0; i < kBatch; ++i, ++asked_, ++entries_) {
+        Entry entry = worker.next_contribution();
+        entry.message.seq = static_cast<uint32_t>(asked_ % kFragments);
+        entry.message.lane = entry.message.seq % worker.lanes() & 0xff;
+        // First it learns of the fragment, then that a worker has the result.
+        const bool has = asked_ / kFragments == 1;
+        entry.message.type = has ? wire::Type::kHave : wire::Type::kQuery;
+        if (!has) entry.payload_bytes = entry.message.elements = 0;
+        worker.put(0, entry);
+      }
+    }
+    worker.ring();
+    results_ += worker.take_results();
+  }
+
+ private:
+  uint64_t asked_ = 0;
+};
+
+/// The same attack by several jobs at once.
+class Several : public Attack {
+ public:
+  Several(size_t jobs, const std::function<std::unique_ptr<Attack>(size_t)>& make_one) {
+    for (size_t i = 0; i < jobs; ++i) attacks_.push_back(make_one(i));
+  }
+  void begin() override {
+    for (auto& attack : attacks_) attack->begin();
+  }
+  void step() override {
+    for (auto& attack : attacks_) attack->step();
+  }
+  void end() override {
+    for (auto& attack : attacks_) attack->end();
+  }
+  Json did() override {
+    std::map<std::string, uint64_t> sums;
+    for (auto& attack : attacks_) {
+      const Json did = attack->did();
+      for (const auto& [what, count] : did.items()) sums[what] += count.get<uint64_t>();
+    }
+    return sums;
+  }
+
+ private:
+  std::vector<std::unique_ptr<Attack>> attacks_;
+};
+
 std::unique_ptr<Attack> make(const std::string& name, const std::string& socket,
                              const std::string& job) {
   if (name == "burn") return std::make_unique<Burn>();
@@ -392,6 +450,10 @@ std::unique_ptr<Attack> make(const std::string& name, const std::string& socket,
   if (name == "punch") return std::make_unique<Punch>(socket, job);
   if (name == "doorbell") return std::make_unique<Doorbell>(socket, job, 3200);
   if (name == "doorbell_few") return std::make_unique<Doorbell>(socket, job, 200);
+  if (name == "ask")
+    return std::make_unique<Several>(8, [&](size_t number) {
+      return std::make_unique<Ask>(socket, job + "-" + std::to_string(number));
+    });
   if (name == "wake") return std::make_unique<Wake>(socket, job);
   if (name == "ring") return std::make_unique<Ring>(socket, job);
   throw std::invalid_argument("no attack is called " + name);

@@ -76,6 +76,7 @@ class Play:
         self.shares = []  # processor cores that the attacker used
         self.paces = []  # entries a second that the attacker put into its ring
         self.of_switch = {kind: [] for kind in KINDS}  # cores that the switch used
+        self.of_psd = {kind: [] for kind in KINDS}  # and the fallback server
         self.lost = False
         self.random = random.Random(1)
 
@@ -129,7 +130,7 @@ class Play:
         peak = dict.fromkeys(self.before, 0)
         log = self.bed.log_bytes()
         cpu = by.cpu_seconds() if by else 0
-        switch_cpu = self.bed.switch_cpu_seconds()
+        switch_cpu, psd_cpu = self.bed.switch_cpu_seconds(), self.bed.psd_cpu_seconds()
         entries = by.did.get("entries", 0) if by else 0
         start = time.monotonic_ns()
         if kind == "honest" and by:
@@ -158,6 +159,7 @@ class Play:
         peak["mappings"] = self.bed.mappings() if kind == "attack" else 0
         seconds = (end - start) * 1e-9
         self.of_switch[kind].append((self.bed.switch_cpu_seconds() - switch_cpu) / seconds)
+        self.of_psd[kind].append(max(0, self.bed.psd_cpu_seconds() - psd_cpu) / seconds)
         if kind == "attack":
             self.shares.append(((by.cpu_seconds() if by else 0) - cpu) / seconds)
             self.paces.append((by.did.get("entries", 0) - entries if by else 0) / seconds)
@@ -210,8 +212,9 @@ class Play:
             gone = bed.switch.poll() is not None
             self.problem("the switch is gone, or does not answer: " +
                          (bed.switch_errors() if gone else bed.trouble)[-300:])
-        if problem := bed.bridge_problem():
-            self.problem(problem)
+        for problem in (bed.bridge_problem(), bed.psd_problem()):
+            if problem:
+                self.problem(problem)
         time.sleep(DRAIN_S)
         trouble = bed.victims_end() if alive else "the switch is gone"
         if trouble:
@@ -274,8 +277,9 @@ class Play:
         if self.row.restart:  # the switch starts again in the midst of an attack
             return {}
         key = {"attack": "", "honest": "_before"}
-        return {f"switch_cores{key[kind]}": round(mean(cores), 3)
-                for kind, cores in self.of_switch.items() if cores}
+        found = {"switch": self.of_switch} | ({"psd": self.of_psd} if self.bed.psd else {})
+        return {f"{who}_cores{key[kind]}": round(mean(cores), 3)
+                for who, of in found.items() for kind, cores in of.items() if cores}
 
     def growth(self, attacked):
         def most(what):
@@ -293,6 +297,9 @@ class Play:
             result |= {"bridge_rss_growth_bytes": bridge, "bridge_descriptors": most("bridge_fds")}
             if bridge > SLACK:
                 self.problem(f"the bridge's memory grew by {bridge >> 20} MiB")
+        if "psd_rss" in self.before:  # shared with the switch for the most part
+            result |= {"psd_rss_growth_bytes": max(0, most("psd_rss") - self.before["psd_rss"]),
+                       "psd_threads": most("psd_threads")}
         if self.before["cgroup"] is not None:
             result["cgroup_growth_bytes"] = max(0, most("cgroup") - self.before["cgroup"])
             grown["memory in its cgroup"] = result["cgroup_growth_bytes"]
@@ -325,8 +332,10 @@ class Play:
             if failed and kind == "attack" and not self.row.crowded:
                 self.problem(f"a newcomer was refused {len(failed)} times: {failed[0]}")
         if self.pairs:
-            slowest = max(result["join_max_ms"] or 0, result["answer_max_ms"] or 0)
-            before = max(result["join_max_ms_before"] or 0, result["answer_max_ms_before"] or 0)
+            # A newcomer may have to wait for room that there is not.
+            kinds = ("answer",) if self.row.crowded else ("join", "answer")
+            slowest = max(result[f"{kind}_max_ms"] or 0 for kind in kinds)
+            before = max(result[f"{kind}_max_ms_before"] or 0 for kind in kinds)
             if self.pairs > 1 and slowest > max(ANSWER_LIMIT_MS, RATIO_LIMIT * before):
                 self.problem(f"the conductor took {slowest:.0f} ms to answer a newcomer")
         return result

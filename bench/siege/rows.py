@@ -7,7 +7,7 @@ import time
 import typing
 
 import peer
-from bed import DEADLINE_S, MIB, NEWCOMER_UID, RESERVED, VICTIM
+from bed import DEADLINE_S, MIB, NEWCOMER_UID, RESERVED, VICTIM, BedError
 from deceived import PORT, deceive
 
 WAYS = ("wrong", "right", "unread", "many")
@@ -40,7 +40,8 @@ class Row:
     # a newcomer may find no room: the full resource is not divided among users
     crowded: bool = False
     pairs: int = 0  # slices of attack, if different from the benchmark's
-    restart: bool = False  # the switch is killed and started again in each attack
+    # the switch, or the fallback server, is killed and started again in each attack
+    restart: bool = False
     # Runs once in each attack, as root; returns the errors that it found.
     alongside: typing.Callable = lambda bed: []
 
@@ -145,6 +146,18 @@ def join_meanwhile(bed):
     return []
 
 
+def restart_psd(bed):
+    """Kills the fallback server and starts it again: the victims' job must go on."""
+    first = bed.sums.count()
+    bed.kill_psd()
+    try:
+        bed.start_psd()
+        bed.wait("the victim to go on", lambda: bed.sums.count() > first + 20, COME_BACK_S)
+        return []
+    except BedError as error:
+        return [f"the fallback server does not serve again: {str(error)[:500]}"]
+
+
 def false_switch(kind, what):
     """A row whose attack is a false switch. `kind`: the clients, as deceived.py has them."""
     return Row(f"false_switch_{kind}", what, "false_switch", {"port": PORT}, pairs=3,
@@ -153,6 +166,10 @@ def false_switch(kind, what):
 
 def on_bridge(name, what, attack, bed=None, **options):
     return Row(f"bridge_{name}", what, attack, options, bed={"bridge": True} | (bed or {}))
+
+
+def on_psd(name, what, attack, bed=None, **more):
+    return Row(f"psd_{name}", what, attack, bed={"psd": True} | (bed or {}), **more)
 
 
 def linger(ways, name, what, **more):
@@ -271,6 +288,20 @@ ROWS = (
               "garbage"),
     on_bridge("unread", "questions for the status by `ina-memif`, whose answers nobody reads",
               "bridge_unread"),
+    # The fallback server, ina-psd, which the victim's sums need, too
+    on_psd("groups", "as many jobs and groups of ranks as there may be, all with a part of `ina-psd`, "
+           "made and ended all the time; no quota", "split_flood", tenants=False),
+    on_psd("join_die", "workers that die at every stage of joining, in jobs that `ina-psd` joins",
+           "join_die"),
+    on_psd("ask", "8 jobs that ask `ina-psd` for results that it has sent, as fast as they are taken",
+           "ring:ask", honest="work"),
+    on_psd("garbage", "entries of random bytes, and right ones with wrong fields, in a ring, that "
+           "the switch passes on to `ina-psd` as far as they are valid", "ring:garbage",
+           honest="work"),
+    on_psd("restart", "all connections that there are, in jobs that wait for their workers; "
+           "`ina-psd` is killed and started again", "hold_in_jobs", tenants=False, crowded=True,
+           bed={"control": "max_connections: 40, max_connections_per_user: 40"},
+           restart=True, alongside=restart_psd),
     # A program in the switch's place
     false_switch("inactl", "a false switch for `inactl`: silence, noise, deep nesting, wrong "
                  "types, answers without end, wrong descriptors, lengths without bounds"),
