@@ -4,12 +4,13 @@ import contextlib
 import dataclasses
 import signal
 import subprocess
+import time
 
 from benchlib import processes
+from case import DEADLINE_S, Case
 
 TIMEOUT_S = 2.0
 SETTLE_S = 0.3
-INACTL_S = 6
 
 
 @dataclasses.dataclass
@@ -78,7 +79,7 @@ def nft(rule):
 
 def inactl(bed, *words):
     subprocess.run([str(bed.build / "programs/inactl/inactl"), *map(str, words), "--socket",
-                    str(bed.socket)], capture_output=True, timeout=INACTL_S, check=False)
+                    str(bed.socket)], capture_output=True, timeout=DEADLINE_S, check=False)
 
 
 ELEMENTS = 1000  # of a step that does not say it
