@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 
 #include "ina/ina.h"
@@ -18,6 +17,7 @@
 #include "tests/support/process.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/switch_fixture.h"
+#include "tests/support/thread_sleeps.h"
 
 namespace ina {
 namespace {
@@ -418,18 +418,7 @@ TEST(Psd, ItRaisesItsLimitOfOpenFiles) {
 
 /// How often the threads of a server that serve jobs have gone to sleep.
 uint64_t sleeps(pid_t pid) {
-  uint64_t sum = 0;
-  for (const auto& task :
-       std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
-    std::ifstream status(task.path() / "status");
-    bool serves = false;
-    for (std::string line; std::getline(status, line);) {
-      serves = serves || line == "Name:\tina-psd-job";
-      if (serves && line.starts_with("voluntary_ctxt_switches:"))
-        sum += std::stoull(line.substr(line.find('\t')));
-    }
-  }
-  return sum;
+  return test::sleeps_of_threads(std::to_string(pid), "ina-psd-job");
 }
 
 TEST(Psd, JobsInWhichNothingHappensTakeNoTime) {

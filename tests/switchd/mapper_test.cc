@@ -7,8 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -16,6 +14,7 @@
 #include "io/shm/layout.h"
 #include "switchd/job_rules.h"
 #include "tests/support/evil_files.h"
+#include "tests/support/thread_sleeps.h"
 
 namespace ina::switchd {
 namespace {
@@ -77,17 +76,7 @@ size_t default_region_bytes() {
 
 /// How often the mapper's threads have left their cores of their own accord.
 uint64_t rests() {
-  uint64_t sum = 0;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::ifstream status(task.path() / "status");
-    bool is_mapper = false;
-    for (std::string line; std::getline(status, line);) {
-      is_mapper = is_mapper || line == "Name:\tina-mapper";
-      if (is_mapper && line.starts_with("voluntary_ctxt_switches:"))
-        sum += std::stoull(line.substr(line.find('\t')));
-    }
-  }
-  return sum;
+  return test::sleeps_of_threads("self", "ina-mapper");
 }
 
 TEST(Mapper, RestsBetweenSmallPiecesAndSaysHowLongItWorked) {
