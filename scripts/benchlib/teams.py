@@ -12,7 +12,6 @@ import subprocess
 import time
 
 from benchlib import processes, stats
-from benchlib.mpi import AS_ROOT
 
 AREA_BYTES = 4096
 LAST_WORDS = 300  # characters of a failed competitor's output

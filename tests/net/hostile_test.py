@@ -7,7 +7,6 @@ A short version of ./dev bench hostile.
 """
 
 import json
-import subprocess
 import sys
 import tempfile
 import unittest

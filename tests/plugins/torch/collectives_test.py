@@ -6,7 +6,6 @@
 import os
 import unittest
 
-import ranks
 from ranks import SwitchTest, plugin_switch
 
 import torch

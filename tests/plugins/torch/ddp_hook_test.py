@@ -8,7 +8,6 @@ import os
 import unittest
 import weakref
 
-import ranks
 from ranks import SwitchTest
 
 import torch

@@ -10,7 +10,6 @@ import datetime
 import functools
 import unittest
 
-import ranks
 from ranks import SwitchTest, raised
 
 import ina.torch

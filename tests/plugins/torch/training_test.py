@@ -5,11 +5,9 @@
 
 import unittest
 
-import ranks
 from ranks import SwitchTest
 
 import torch
-import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, post_localSGD_hook, powerSGD_hook
 from torch.distributed.algorithms.model_averaging import averagers
 from torch.distributed.optim import PostLocalSGDOptimizer, ZeroRedundancyOptimizer
