@@ -11,12 +11,15 @@ A job of two workers on this host (shm) sums 64 Ki numbers all the time and chec
   on. The pause is the longest sum from the signal on. A failed operation ends its worker:
   `failed_operations` is the number of failed workers.
 - Reloads: `inactl reload` with another policy, likewise; the switch starts again in its process.
-- Scrapes: ten requests a second to the metrics' port, in slices of time with and without, in turn.
-  The slow-down is the drop in the number of sums, as the median over rounds of slices. Here the
-  client shares the processors with the job: ina-visitor, which does as little as a client can. The
-  processor times that the requests cost the switch's threads, without its lanes, and the client are
-  reported, too.
+- Scrapes: ten requests a second to the metrics' port. The slow-down is the share of the time that
+  they take from the job: sums that end soon after the begin of a request, compared with sums just
+  before it (bench/operate/visits.py). Here the client shares the processors with the job:
+  ina-visitor, which does as little as a client can. The processor times that the requests cost the
+  switch's threads, without its lanes, and the client are reported, too.
 - Page: the same with the switch's page open, too: the page's requests, at the page's own rate.
+- What else may slow the job down: a program that asks nobody, and computes for as long as the
+  switch and its client do for a scrape (`slowdown_with_computing`); and nothing at all
+  (`slowdown_with_nothing`, the error of the method).
 - Faults that `inactl why` names: bench_why.py, some of them with --quick.
 - Soak: soak.py, for --soak-minutes (10; 1 with --quick; 0: no soak). `rss_growth_bytes` is the
   growth of anonymous memory, fitted as in soak.py, not of all resident memory.
@@ -28,9 +31,10 @@ Prints a table; fails if an operation failed. --restarts-only omits starts, scra
 --json writes {"meta", "startup_to_first_allreduce_s", "restarts", "restart_pause_p50_ms",
 "restart_pause_p99_ms", "restart_pause_max_ms", "reloads", "reload_pause_p50_ms",
 "reload_pause_p99_ms", "reload_pause_max_ms", "failed_operations", "scrapes", "scrape_p50_ms",
-"scrape_p99_ms", "slowdown_with_scrapes", "slowdown_interval", "scrapes_cpu_ms_per_s",
+"scrape_p99_ms", "slowdown_with_scrapes", "slowdown_with_scrapes_interval", "scrapes_cpu_ms_per_s",
 "scraper_cpu_ms_per_s", "page_looks", "page_look_p50_ms", "page_look_p99_ms",
 "slowdown_with_page_and_scrape", "slowdown_with_page_and_scrape_interval",
+"slowdown_with_computing", "slowdown_with_nothing" (both with an interval, too),
 "page_and_scrapes_cpu_ms_per_s", "page_and_scraper_cpu_ms_per_s", "why_named", "why_injected",
 "why_innocent_blamed", "soak_minutes", "rss_growth_bytes", "install_to_first_allreduce_s"}.
 """
@@ -48,11 +52,13 @@ import time
 
 from benchlib import command_line, metadata, processes, progress, results, testbed
 from benchlib.errors import BenchError
-from benchlib.stats import median, median_interval, percentile
+from benchlib.stats import median, percentile
 from benchlib.switch import Switch
 from benchlib.table import print_table
 
 testbed.use_folder("bench/siege")
+testbed.use_folder("bench/operate")
+import visits  # noqa: E402
 from bed import Sums  # noqa: E402
 
 CONFIG = """\
@@ -66,11 +72,6 @@ ELEMENTS = 65536
 WORKERS = 2
 STARTS, QUICK_STARTS = 7, 2
 RESTARTS, QUICK_RESTARTS = 100, 3
-SLICES, QUICK_SLICES = 240, 4
-SLICE_S = 0.5  # the speed of this job drifts within seconds
-SCRAPES_PER_S = 10
-LOOKS_PER_S = 2  # PERIOD_MS in control/metrics/page/page.js
-METRICS, PAGE = ("/metrics",), ("/status.json", "/slots.json")
 SUMS_BETWEEN = 50
 DEADLINE_S = 60
 SOAK_MINUTES, QUICK_SOAK_MINUTES = 10, 1
@@ -209,105 +210,6 @@ class Restarts:
                 self.switch.stop()
 
 
-class Visitor:
-    """A client of the metrics' port."""
-
-    def __init__(self, build, port, paths, per_s):
-        self.period_s = 1 / per_s
-        self.process = subprocess.Popen([build / "bench/ina-visitor", str(port), *paths],
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def begin(self):
-        """Has it ask for the time of a slice."""
-        self.process.stdin.write(f"{SLICE_S} {self.period_s}\n")
-        self.process.stdin.flush()
-
-    def end(self):
-        """Returns its processor time in the slice, and the times of the answers, in ms."""
-        told = self.process.stdout.readline().split()
-        if not told:
-            raise BenchError("a client of the metrics' port failed; see its error above")
-        return float(told[0]), [float(took) for took in told[1:]]
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self.process.stdin.close()
-        self.process.wait()
-        self.process.stdout.close()
-
-
-class Visits:
-    """The slices in which certain visitors ask: the times of the answers, and the processor time
-    of each slice that the switch's threads took, without its lanes, and the visitors."""
-
-    def __init__(self, *visitors):
-        self.visitors = visitors
-        self.took_ms = {visitor: [] for visitor in visitors}
-        self.switch_cpu_ms, self.own_cpu_ms = [], []  # of each slice
-
-    def begin(self):
-        for visitor in self.visitors:
-            visitor.begin()
-
-    def end(self):
-        self.own_cpu_ms.append(0.0)
-        for visitor in self.visitors:
-            cpu_ms, took_ms = visitor.end()
-            self.own_cpu_ms[-1] += cpu_ms
-            self.took_ms[visitor] += took_ms
-
-
-def control_cpu_ms(pid):
-    """Returns the processor time of a switch's threads so far, without its lanes."""
-    total_ns = 0
-    for thread in pathlib.Path(f"/proc/{pid}/task").iterdir():
-        if not (thread / "comm").read_text().startswith("ina-lane"):
-            total_ns += int((thread / "schedstat").read_text().split()[0])
-    return total_ns * 1e-6
-
-
-def slice_of(job, switch, visits):
-    """Returns the number of sums in a slice of time."""
-    switch_cpu_ms = control_cpu_ms(switch.process.pid)
-    end = time.monotonic() + SLICE_S
-    first = job.sums.count()
-    visits.begin()
-    time.sleep(max(0.0, end - time.monotonic()))
-    sums = job.sums.count() - first
-    visits.end()
-    visits.switch_cpu_ms.append(control_cpu_ms(switch.process.pid) - switch_cpu_ms)
-    return sums
-
-
-def visited(build, folder, rounds):
-    """Returns the visits of Prometheus, the visits of Prometheus and a page together, each round's
-    slow-downs by either, and the times of answers to either client."""
-    port = free_port()
-    with Switch(build, folder, CONFIG, policy="esa", metrics_port=port) as switch, \
-            Visitor(build, port, METRICS, SCRAPES_PER_S) as scraper, \
-            Visitor(build, port, PAGE, LOOKS_PER_S) as page, \
-            Job(build, folder, switch.socket, "visited") as job:
-        alone, scraped, looked_at = Visits(), Visits(scraper), Visits(scraper, page)
-        slowdowns = {scraped: [], looked_at: []}
-        job.wait_for(SUMS_BETWEEN)
-        for number in range(rounds):
-            progress.bar(number, rounds, "rounds of slices")
-            turn = number % 3
-            order = ([alone, scraped, looked_at] * 2)[turn:turn + 3]
-            sums = {visits: slice_of(job, switch, visits) for visits in order}
-            for visits, found in slowdowns.items():
-                found.append(1 - sums[visits] / sums[alone])
-        progress.bar(rounds, rounds, "rounds of slices")
-        if failed := job.end():
-            raise BenchError(f"a job whose switch was visited failed: {failed}")
-    for visits in (scraped, looked_at):
-        visits.switch_cpu_ms = [a - b for a, b in zip(visits.switch_cpu_ms, alone.switch_cpu_ms)]
-    return ((scraped, slowdowns[scraped], scraped.took_ms[scraper]),
-            (looked_at, slowdowns[looked_at], looked_at.took_ms[page]))
-
-
 def replaced(build, folder, quick):
     """Returns the cost of restarts and reloads."""
     restarts, reloads, failed = Restarts(build, folder).run(QUICK_RESTARTS if quick else RESTARTS)
@@ -322,22 +224,29 @@ def replaced(build, folder, quick):
 
 def watched(build, folder, quick):
     """Returns the cost of scrapes and of the page."""
-    (scraped, slowdowns, scrape_ms), (looked_at, page_slowdowns, look_ms) = visited(
-        build, folder, QUICK_SLICES if quick else SLICES)
-    return {"scrapes": len(scrape_ms),
-            "scrape_p50_ms": percentile(scrape_ms, 0.5),
-            "scrape_p99_ms": percentile(scrape_ms, 0.99),
-            "slowdown_with_scrapes": median(slowdowns),
-            "slowdown_interval": median_interval(slowdowns),
-            "scrapes_cpu_ms_per_s": median(scraped.switch_cpu_ms) / SLICE_S,
-            "scraper_cpu_ms_per_s": median(scraped.own_cpu_ms) / SLICE_S,
-            "page_looks": len(look_ms),
-            "page_look_p50_ms": percentile(look_ms, 0.5),
-            "page_look_p99_ms": percentile(look_ms, 0.99),
-            "slowdown_with_page_and_scrape": median(page_slowdowns),
-            "slowdown_with_page_and_scrape_interval": median_interval(page_slowdowns),
-            "page_and_scrapes_cpu_ms_per_s": median(looked_at.switch_cpu_ms) / SLICE_S,
-            "page_and_scraper_cpu_ms_per_s": median(looked_at.own_cpu_ms) / SLICE_S}
+    port = free_port()
+
+    def new_job(name):
+        job = Job(build, folder, switch.socket, name)
+        job.wait_for(SUMS_BETWEEN)
+        return job
+
+    with Switch(build, folder, CONFIG, policy="esa", metrics_port=port) as switch:
+        nobody, scraped, computing, looked_at, scrape_ms, look_ms = visits.measure(
+            build, port, switch, new_job, quick)
+    figures = {"scrapes": len(scrape_ms), "scrape_p50_ms": percentile(scrape_ms, 0.5),
+               "scrape_p99_ms": percentile(scrape_ms, 0.99), "page_looks": len(look_ms),
+               "page_look_p50_ms": percentile(look_ms, 0.5),
+               "page_look_p99_ms": percentile(look_ms, 0.99)}
+    for kind, name in ((scraped, "slowdown_with_scrapes"),
+                       (looked_at, "slowdown_with_page_and_scrape"),
+                       (computing, "slowdown_with_computing"), (nobody, "slowdown_with_nothing")):
+        figures |= kind.slowdown(name)
+    for kind, names in ((scraped, ("scrapes_cpu_ms_per_s", "scraper_cpu_ms_per_s")),
+                        (looked_at, ("page_and_scrapes_cpu_ms_per_s",
+                                     "page_and_scraper_cpu_ms_per_s"))):
+        figures |= dict(zip(names, kind.cpu_ms_per_s(nobody)))
+    return figures
 
 
 def measure(build, quick, restarts_only):
@@ -389,8 +298,9 @@ def main():
                         help="neither starts nor scrapes nor the page")
     parser.add_argument("--soak-minutes", type=float, help="0: no soak (10, or 1 with --quick)")
     options = command_line.parse(parser)
-    meta = metadata.measured("operate", elements=ELEMENTS, workers=WORKERS, slice_s=SLICE_S,
-                             scrapes_per_s=SCRAPES_PER_S, looks_per_s=LOOKS_PER_S)
+    meta = metadata.measured("operate", elements=ELEMENTS, workers=WORKERS,
+                             scrape_period_s=visits.SCRAPE_PERIOD_S,
+                             look_period_s=visits.LOOK_PERIOD_S)
     figures = measure(options.build.resolve(), options.quick, options.restarts_only)
     minutes = options.soak_minutes
     if minutes is None:

@@ -1,10 +1,13 @@
 // A client that asks the switch over HTTP again and again, for ./dev bench operate. It shares the
 // processors with the job that is measured, so it does as little as a client can.
 //
-//   ina-visitor PORT PATH...
+//   ina-visitor PORT PATH...     a visit asks for all paths
+//   ina-visitor compute          a visit only computes
 //
-// Each line of its input is "SECONDS PERIOD": for so long, all paths are asked for once a period.
-// The answer is a line with the processor time of that and the time of each visit, in ms.
+// Each line of its input is "START PERIOD VISITS BUSY": the first visit's time (CLOCK_MONOTONIC,
+// ns), the time from one to the next, in seconds, their number, and the processor time of one that
+// computes, in ms. The answer is a line with the processor time of all visits and the time that
+// each took, in ms.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -12,6 +15,7 @@
 
 #include <array>
 #include <charconv>
+#include <cinttypes>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -27,6 +31,7 @@
 namespace {
 
 constexpr time_t kPatienceS = 10;
+constexpr double kNsPerMs = 1e6;
 
 int64_t time_ns(clockid_t clock) {
   timespec time{};
@@ -86,36 +91,60 @@ class Visitor {
   std::array<char, 1 << 16> answer_;  ///< a part of it
 };
 
-void visit_for(Visitor& visitor, double seconds, double period) {
-  const int64_t cpu_before = time_ns(CLOCK_PROCESS_CPUTIME_ID);
-  int64_t next = time_ns(CLOCK_MONOTONIC);
-  const int64_t end = next + static_cast<int64_t>(seconds * 1e9);
-  std::vector<double> took_ms;
-  while (next < end) {
-    const int64_t began = time_ns(CLOCK_MONOTONIC);
-    visitor.visit();
-    took_ms.push_back(static_cast<double>(time_ns(CLOCK_MONOTONIC) - began) * 1e-6);
-    next += static_cast<int64_t>(period * 1e9);
-    const timespec until{next / 1'000'000'000, next % 1'000'000'000};
-    if (next < end) ::clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr);
+void compute(double busy_ms) {
+  const int64_t until = time_ns(CLOCK_THREAD_CPUTIME_ID) + static_cast<int64_t>(busy_ms * kNsPerMs);
+  while (time_ns(CLOCK_THREAD_CPUTIME_ID) < until) {
   }
-  std::printf("%f", static_cast<double>(time_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_before) * 1e-6);
+}
+
+struct Order {
+  int64_t start_ns = 0;
+  double period_s = 0;
+  int visits = 0;
+  double busy_ms = 0;
+};
+
+template <class Visit>
+void carry_out(const Order& order, Visit visit) {
+  const int64_t cpu_before = time_ns(CLOCK_PROCESS_CPUTIME_ID);
+  std::vector<double> took_ms;
+  for (int number = 0; number < order.visits; ++number) {
+    const int64_t due = order.start_ns + static_cast<int64_t>(number * order.period_s * 1e9);
+    const timespec until{due / 1'000'000'000, due % 1'000'000'000};
+    ::clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr);
+    const int64_t began = time_ns(CLOCK_MONOTONIC);
+    visit();
+    took_ms.push_back(static_cast<double>(time_ns(CLOCK_MONOTONIC) - began) / kNsPerMs);
+  }
+  std::printf("%f", static_cast<double>(time_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_before) / kNsPerMs);
   for (const double ms : took_ms) std::printf(" %f", ms);
   std::printf("\n");
   std::fflush(stdout);
 }
 
+/// Calls `carry` with each order of the input.
+template <class Carry>
+void take_orders(Carry carry) {
+  Order order;
+  while (std::scanf("%" SCNd64 " %lf %d %lf", &order.start_ns, &order.period_s, &order.visits,
+                    &order.busy_ms) == 4)
+    carry(order);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
+  if (argc == 2 && argv[1] == std::string_view("compute")) {
+    take_orders([](const Order& order) { carry_out(order, [&] { compute(order.busy_ms); }); });
+    return 0;
+  }
   if (argc < 3) {
-    std::fprintf(stderr, "usage: ina-visitor PORT PATH...\n");
+    std::fprintf(stderr, "usage: ina-visitor PORT PATH... | compute\n");
     return 2;
   }
   Visitor visitor(static_cast<uint16_t>(std::strtoul(argv[1], nullptr, 10)),
                   {argv + 2, argv + argc});
-  double seconds = 0, period = 0;
-  while (std::scanf("%lf %lf", &seconds, &period) == 2) visit_for(visitor, seconds, period);
+  take_orders([&](const Order& order) { carry_out(order, [&] { visitor.visit(); }); });
 } catch (const std::exception& error) {
   std::fprintf(stderr, "ina-visitor: %s\n", error.what());
   return 1;
