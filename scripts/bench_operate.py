@@ -34,7 +34,8 @@ Prints a table; fails if an operation failed. --restarts-only omits starts, scra
 "scrape_p99_ms", "slowdown_with_scrapes", "slowdown_with_scrapes_interval", "scrapes_cpu_ms_per_s",
 "scraper_cpu_ms_per_s", "page_looks", "page_look_p50_ms", "page_look_p99_ms",
 "slowdown_with_page_and_scrape", "slowdown_with_page_and_scrape_interval",
-"slowdown_with_computing", "slowdown_with_nothing" (both with an interval, too),
+"slowdown_with_computing", "slowdown_with_nothing", "slowdown_with_..._interval" and
+"slowdown_with_..._later" (as long a time after that) of all four,
 "page_and_scrapes_cpu_ms_per_s", "page_and_scraper_cpu_ms_per_s", "why_named", "why_injected",
 "why_innocent_blamed", "soak_minutes", "rss_growth_bytes", "install_to_first_allreduce_s"}.
 """
