@@ -16,6 +16,7 @@ from benchlib.stats import mean_interval
 
 METRICS, PAGE = ("/metrics",), ("/status.json", "/slots.json")
 SCRAPE_PERIOD_S = 0.1  # ten scrapes a second
+SCRAPE_PERIOD_NS = round(SCRAPE_PERIOD_S * 1e9)
 LOOK_PERIOD_S = 0.5  # PERIOD_MS in control/metrics/page/page.js
 WINDOW_NS = 15_000_000  # longer than a visit; whether the next window has costs, too, is reported
 ROUNDS, QUICK_ROUNDS = 20, 1
@@ -62,11 +63,10 @@ def control_cpu_ms(pid):
 
 
 class Visits:
-    """Visits of one kind. `visitors`: each with its period in seconds, the shortest first."""
+    """Visits of one kind. `visitors`: each with its period in seconds."""
 
     def __init__(self, *visitors):
         self.visitors = visitors
-        self.period_ns = round(SCRAPE_PERIOD_S * 1e9)
         self.lost, self.lost_later = [], []  # shares of the time between two visits
         self.seconds = 0.0
         self.switch_cpu_ms = self.own_cpu_ms = 0.0
@@ -85,11 +85,11 @@ class Visits:
         def sums_from(at_ns):
             return bisect.bisect_left(ends, at_ns + WINDOW_NS) - bisect.bisect_left(ends, at_ns)
 
-        visits_ns = range(start_ns, start_ns + round(VISITS_S * 1e9), self.period_ns)
+        visits_ns = range(start_ns, start_ns + round(VISITS_S * 1e9), SCRAPE_PERIOD_NS)
         before, during, later = ([sums_from(at_ns + shift_ns) for at_ns in visits_ns]
                                  for shift_ns in (-WINDOW_NS, 0, WINDOW_NS))
         # Not by the sums before the same visit: a ratio to what varies would be biased.
-        share = WINDOW_NS / self.period_ns / (sum(before) / len(before))
+        share = WINDOW_NS / SCRAPE_PERIOD_NS / (sum(before) / len(before))
         self.lost += [share * (b - d) for b, d in zip(before, during)]
         self.lost_later += [share * (b - d) for b, d in zip(before, later)]
 
