@@ -35,7 +35,7 @@ class LaneExecutor {
   explicit LaneExecutor(const Parts& lane) : lane_(lane) {}
 
   void execute(const LaneCommand& command) {
-    std::visit([this](auto* posted) { finish(*posted); }, command);
+    std::visit([this](auto* posted) { this->finish(*posted); }, command);
   }
   /// There was a command to stop.
   bool is_stopped() const { return stopped_; }
