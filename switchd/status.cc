@@ -467,8 +467,8 @@ std::string StatusReport::why(Job& job) const {
   std::string text = diagnosis::why_text(
       {{"host", host_name()}, {"jobs", std::move(family)}, {"draining", false}}, value(job.id));
   // One message holds it all.
-  constexpr size_t kMostBytes = 2048;
-  if (text.size() > kMostBytes) text = text.substr(0, kMostBytes) + " ...";
+  constexpr size_t kMostTextBytes = 2048;
+  if (text.size() > kMostTextBytes) text = text.substr(0, kMostTextBytes) + " ...";
   return text;
 }
 

@@ -172,15 +172,26 @@ bool ShmTransport::has_packet() const {
   });
 }
 
-void ShmTransport::wait(Nanos timeout_ns) {
+std::optional<ShmTransport::Doorbell> ShmTransport::begin_sleep() {
   const uint32_t rung = doorbell_->value.load(std::memory_order_acquire);
   sleeping_->value.store(kAsleep, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (!has_packet() && !woken_.load(std::memory_order_acquire)) {
-    ++counters_.sleeps;
-    futex_wait(&doorbell_->value, rung, timeout_ns);
-  }
+  if (!has_packet()) return Doorbell{&doorbell_->value, rung};
+  end_sleep();
+  return std::nullopt;
+}
+
+void ShmTransport::end_sleep() {
   sleeping_->value.store(kAwake, std::memory_order_relaxed);
+}
+
+void ShmTransport::wait(Nanos timeout_ns) {
+  const auto doorbell = begin_sleep();
+  if (doorbell && !woken_.load(std::memory_order_acquire)) {
+    ++counters_.sleeps;
+    futex_wait(doorbell->word, doorbell->value, timeout_ns);
+  }
+  end_sleep();
   woken_.store(false, std::memory_order_relaxed);
 }
 

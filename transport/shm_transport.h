@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/transport.h"
@@ -28,6 +29,15 @@ class ShmTransport final : public Transport {
   void rx_release() override;
   void wait(Nanos timeout_ns) override;
   void wake() override;
+  /// A word of the switch's, which it changes when it wakes this side.
+  struct Doorbell {
+    const std::atomic<uint32_t>* word;
+    uint32_t value;
+  };
+  /// wait() in parts, for a thread that waits for several transports: from now on the switch rings.
+  /// Nothing: a packet is there already, and nobody rings.
+  std::optional<Doorbell> begin_sleep();
+  void end_sleep();
   bool set_idle(bool idle) override;
   void set_registered(uint32_t number, std::span<const std::byte> memory) override;
   void set_result_buffer(uint32_t first_unit, std::span<const std::byte> memory) override;

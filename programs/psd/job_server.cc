@@ -1,62 +1,23 @@
 #include "programs/psd/job_server.h"
 
-#include <pthread.h>
-
-#include <algorithm>
-#include <chrono>
-#include <exception>
-
-#include "common/clock.h"
 #include "transport/frame_join.h"
 #include "transport/shm_join.h"
 #include "wire/text.h"
 
 namespace ina::psd {
 
-namespace {
-
-// How long to wait, at most, until what the transport did not take is tried again.
-constexpr Nanos kSendAgainNs = 1'000'000;
-// How long a thread works before others of its owner have their turns.
-constexpr Nanos kTurnNs = 1'000'000;
-// The longest sleep. Whatever comes wakes the thread, and hundreds of threads that look for nothing
-// every 20 ms take a good part of a core.
-constexpr Nanos kLongestSleepNs = 1'000'000'000;
-// How long the end of the thread may take before it is woken again: a wake-up may come just before
-// it sleeps.
-constexpr auto kWakeAgain = std::chrono::milliseconds(1);
-
-}  // namespace
-
-Result<std::unique_ptr<JobServer>> JobServer::start(const Way& way, uint32_t id, IdleMode idle,
-                                                    Nanos timeout_ns,
-                                                    std::shared_ptr<CoreShare> share) {
-  std::unique_ptr<JobServer> server(new JobServer(std::move(share)));
-  server->id_ = id;
-  try {
-    auto joined = server->join(way, timeout_ns);
-    if (!joined && joined.error().status == INA_ERR_ABORTED) return nullptr;
-    if (!joined) return tl::unexpected(joined.error());
-    server->thread_ = std::thread([raw = server.get(), idle] { raw->run(idle); });
-  } catch (const std::exception& e) {  // what one job lacks must not end the others' server
-    return fail(INA_ERR_NO_MEMORY, "ina-psd cannot start its thread, or has no memory for it: " +
-                                       std::string(e.what()));
-  }
+Result<std::unique_ptr<JobServer>> JobServer::join(const Way& way, uint32_t id, Nanos timeout_ns) {
+  std::unique_ptr<JobServer> server(new JobServer);
+  auto joined = server->ask_to_join(way, id, timeout_ns);
+  if (!joined && joined.error().status == INA_ERR_ABORTED) return nullptr;
+  if (!joined) return tl::unexpected(joined.error());
   return server;
 }
 
-JobServer::~JobServer() {
-  if (!thread_.joinable()) return;
-  stopping_ = true;
-  do {
-    transport_->wake();
-  } while (!ended_.try_acquire_for(kWakeAgain));
-  thread_.join();
-}
-
 /// Opens the Ethernet port, if there is to be one: the switch is told its address.
-Result<request::JoinFallback> JobServer::join_message(const Way& way, Nanos timeout_ns) {
-  request::JoinFallback request{.job_id = id_};
+Result<request::JoinFallback> JobServer::join_message(const Way& way, uint32_t id,
+                                                      Nanos timeout_ns) {
+  request::JoinFallback request{.job_id = id};
   if (!way.url) return request;
   const auto place = client::frame_place_of(*way.url);
   if (!place) return tl::unexpected(place.error());
@@ -68,8 +29,8 @@ Result<request::JoinFallback> JobServer::join_message(const Way& way, Nanos time
   return request;
 }
 
-Result<void> JobServer::join(const Way& way, Nanos timeout_ns) {
-  const auto message = join_message(way, timeout_ns);
+Result<void> JobServer::ask_to_join(const Way& way, uint32_t id, Nanos timeout_ns) {
+  const auto message = join_message(way, id, timeout_ns);
   if (!message) return tl::unexpected(message.error());
   auto connection = control::Connection::open(way.socket, 0);  // the caller tries again
   if (!connection) return tl::unexpected(connection.error());
@@ -108,39 +69,12 @@ Result<void> JobServer::attach(const answer::FallbackJoined& joined, control::He
 Result<void> JobServer::attach_shm(const answer::Place& place, control::Heard& joined) {
   auto transport = client::join_shm(place, joined, copier_);
   if (!transport) return tl::unexpected(transport.error());
-  const int region = (*transport)->region_fd();
+  shm_ = transport->get();
+  const int region = shm_->region_fd();
   transport_ = std::move(*transport);
   return control::say(control_, request::Attach{}, {region});
 }
 
-void JobServer::run(IdleMode mode) {
-  ::pthread_setname_np(::pthread_self(), "ina-psd-job");
-  IdleStrategy idle(mode);
-  while (!stopping_.load(std::memory_order_relaxed)) {
-    if (work())
-      idle.reset();
-    else if (idle.idle(now_ns()) == IdleStrategy::Step::kSleep)
-      transport_->wait(sleep_ns(idle));
-  }
-  ended_.release();
-}
-
-Nanos JobServer::sleep_ns(const IdleStrategy& idle) const {
-  if (fallback_->has_output()) return std::min(kSendAgainNs, idle.sleep_ns());
-  return idle.sleep_ns() < IdleStrategy::kMaxSleepNs ? idle.sleep_ns() : kLongestSleepNs;
-}
-
-/// For a while, as long as there is something. False: there was nothing.
-bool JobServer::work() {
-  const CoreShare::Turn turn(*share_);
-  if (!progress()) return false;
-  const Nanos until = now_ns() + kTurnNs;
-  while (!stopping_.load(std::memory_order_relaxed) && now_ns() < until && progress()) {
-  }
-  return true;
-}
-
-/// True if there was something to receive or to send.
 bool JobServer::progress() {
   constexpr size_t kBurst = 64;
   client::RxPacket received[kBurst];

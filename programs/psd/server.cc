@@ -116,7 +116,7 @@ Result<void> Server::serve() {
 std::vector<pollfd> Server::wait() {
   std::vector<pollfd> events = {{stop_event_.get(), POLLIN, 0}, {control_.fd(), POLLIN, 0}};
   for (const auto& [id, job] : jobs_)
-    if (job.server) events.push_back({job.server->control().fd(), POLLIN, 0});
+    if (job.served) events.push_back({job.served->server().control().fd(), POLLIN, 0});
   ::poll(events.data(), events.size(), wait_ms());
   return events;
 }
@@ -125,10 +125,9 @@ std::vector<pollfd> Server::wait() {
 void Server::look_after_jobs(std::span<const pollfd> events) {
   auto event = events.begin() + 2;
   for (auto job = jobs_.begin(); job != jobs_.end();) {
-    const bool speaks = job->second.server && (event++)->revents != 0;
+    const bool speaks = job->second.served && (event++)->revents != 0;
     job = !speaks || look_after(*job) ? std::next(job) : jobs_.erase(job);
   }
-  shares_.look();
 }
 
 Result<void> Server::on_message(const answer::Message& message) {
@@ -154,7 +153,7 @@ int Server::wait_ms() const {
   constexpr Nanos kNever = std::numeric_limits<Nanos>::max();
   Nanos due = kNever;
   for (const auto& [id, job] : jobs_)
-    if (!job.server) due = std::min(due, job.due);
+    if (!job.served) due = std::min(due, job.due);
   return due == kNever ? -1 : static_cast<int>(std::max<Nanos>(0, due - now_ns() + kMs - 1) / kMs);
 }
 
@@ -163,7 +162,7 @@ Server::Jobs::iterator Server::next_to_join() {
   const Nanos now = now_ns();
   std::map<std::string, Jobs::iterator> due;
   for (auto job = jobs_.begin(); job != jobs_.end(); ++job)
-    if (!job->second.server && job->second.due <= now) due.emplace(job->second.source, job);
+    if (!job->second.served && job->second.due <= now) due.emplace(job->second.source, job);
   const auto turn = next_in_turn(due, last_joined_);
   return turn == due.end() ? jobs_.end() : turn->second;
 }
@@ -174,25 +173,46 @@ Result<void> Server::join_next() {
   const auto next = next_to_join();
   if (next == jobs_.end()) return {};
   Job& job = next->second;
-  auto server =
-      JobServer::start(way_, next->first, config_.idle, kTimeoutNs, shares_.of(job.source));
-  if (!server) {
-    if (is_final(server.error().status)) return tl::unexpected(server.error());
-    put_off(*next, server.error().text);
-  } else if (!*server) {
+  auto served = join(*next);
+  if (!served) {
+    if (is_final(served.error().status)) return tl::unexpected(served.error());
+    put_off(*next, served.error().text);
+  } else if (!*served) {
     jobs_.erase(next);
   } else {
-    job.server = std::move(*server);
+    job.served = std::move(*served);
     job.last_text.clear();
     logging::info("job served", job.source)("job", job.name)("id", next->first);
   }
   return {};
 }
 
+/// Nothing: the job has ended.
+Result<std::unique_ptr<ServedJob>> Server::join(Jobs::value_type& entry) {
+  auto& [id, job] = entry;
+  try {
+    auto server = JobServer::join(way_, id, kTimeoutNs);
+    if (!server) return tl::unexpected(server.error());
+    if (!*server) return nullptr;
+    return std::make_unique<ServedJob>(std::move(*server), threads_of(job.source));
+  } catch (const std::exception& e) {  // what one job lacks must not end the others' server
+    return fail(INA_ERR_NO_MEMORY,
+                std::string("ina-psd cannot start its thread, or has no memory for it: ") + e.what());
+  }
+}
+
+std::shared_ptr<OwnerThreads> Server::threads_of(const std::string& owner) {
+  std::erase_if(threads_, [](const auto& entry) { return entry.second.expired(); });
+  auto threads = threads_[owner].lock();
+  if (!threads)
+    threads_[owner] = threads = std::make_shared<OwnerThreads>(config_.idle, cores_);
+  return threads;
+}
+
 /// The job is joined later. Each time may cost it an epoch, so the pauses become longer.
 void Server::put_off(Jobs::value_type& entry, const std::string& text) {
   auto& [id, job] = entry;
-  job.server.reset();
+  job.served.reset();
   job.due = now_ns() + job.pause_ns;
   job.pause_ns = std::min(2 * job.pause_ns, kLongestPauseNs);
   if (text != job.last_text)
@@ -204,8 +224,8 @@ void Server::put_off(Jobs::value_type& entry, const std::string& text) {
 /// Hears a job's connection. False: the job has ended. One that was lost otherwise is joined again.
 bool Server::look_after(Jobs::value_type& entry) {
   auto& [id, job] = entry;
-  while (job.server) {
-    const auto heard = control::hear(job.server->control(), 0);
+  while (job.served) {
+    const auto heard = control::hear(job.served->server().control(), 0);
     if (heard && !*heard) break;
     const auto* const said = heard ? &(*heard)->message : nullptr;
     if (const auto* dropped = said ? std::get_if<answer::Dropped>(said) : nullptr) {

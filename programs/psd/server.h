@@ -11,7 +11,7 @@
 
 #include "common/cpus.h"
 #include "common/fd.h"
-#include "programs/psd/job_server.h"
+#include "programs/psd/owner_threads.h"
 
 namespace ina::psd {
 
@@ -38,7 +38,7 @@ class Server {
   struct Job {
     std::string name;
     std::string source;                 ///< its owner, also of its lines in the log
-    std::unique_ptr<JobServer> server;  ///< none: the job is still to be joined, at `due`
+    std::unique_ptr<ServedJob> served{};  ///< none: the job is still to be joined, at `due`
     Nanos due = 0;
     Nanos pause_ns = kFirstPauseNs;  ///< before another try
     std::string last_text;           ///< of what went wrong
@@ -52,6 +52,8 @@ class Server {
   void look_after_jobs(std::span<const pollfd> events);
   Jobs::iterator next_to_join();
   Result<void> join_next();
+  Result<std::unique_ptr<ServedJob>> join(Jobs::value_type& job);
+  std::shared_ptr<OwnerThreads> threads_of(const std::string& owner);
   void put_off(Jobs::value_type& job, const std::string& text);
   bool look_after(Jobs::value_type& job);
   int wait_ms() const;
@@ -61,7 +63,8 @@ class Server {
   Way way_;
   Fd stop_event_;
   control::Connection control_;
-  CoreShares shares_{static_cast<uint32_t>(cpus_of_process().size())};
+  const size_t cores_ = cpus_of_process().size();
+  std::map<std::string, std::weak_ptr<OwnerThreads>> threads_;  ///< by owner
   Jobs jobs_;
   std::string last_joined_;  ///< whose job that was
 };

@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <fstream>
 
+#include "common/cpus.h"
 #include "ina/ina.h"
+#include "programs/psd/serving_loop.h"
 #include "tests/support/as_user.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/control_peer.h"
@@ -418,6 +420,39 @@ TEST(Psd, ItRaisesItsLimitOfOpenFiles) {
 /// How often the threads of a server that serve jobs have gone to sleep.
 uint64_t sleeps(pid_t pid) {
   return test::sleeps_of_threads(std::to_string(pid), "ina-psd-job");
+}
+
+size_t threads_of(const Process& server) {
+  return test::threads_named(std::to_string(server.pid()), "ina-psd-job").size();
+}
+
+TEST(Psd, AnOwnersJobsShareThreadsHoweverManyTheyAre) {
+  TestSwitch::Options options = dedicated(16);
+  options.max_jobs = 160;
+  TestSwitch sw(options);
+  Process server = start_server(sw);
+  // More than a thread can wait for.
+  constexpr size_t kJobs = psd::ServingLoop::kMostJobs + 3;
+  {
+    std::vector<test::Peer> peers;
+    for (size_t job = 0; job < kJobs; ++job)
+      peers.push_back(joined(sw, "job-" + std::to_string(job), 0, 1));
+    const auto are_served = [&](const auto&) {
+      const auto jobs = sw.status()["jobs"];
+      return jobs.size() == kJobs && std::ranges::all_of(jobs, [](const auto& job) {
+               return job["fallback_missing"] == false;
+             });
+    };
+    ASSERT_FALSE(await_job(sw, are_served).is_null());
+    EXPECT_EQ(threads_of(server), std::max<size_t>(2, cpus_of_process().size() / 2));
+    Process working = worker(sw, "working", 0, 1, 50'000, 3);
+    EXPECT_EQ(working.output(), "INA_OK \n");
+  }
+  // They end with the jobs.
+  for (int i = 0; threads_of(server) != 0 && i < 2000; ++i) ::usleep(5000);
+  EXPECT_EQ(threads_of(server), 0);
+  Process again = worker(sw, "again", 0, 1, 50'000, 3);
+  EXPECT_EQ(again.output(), "INA_OK \n");
 }
 
 TEST(Psd, JobsInWhichNothingHappensTakeNoTime) {
