@@ -99,7 +99,9 @@ class Way:
 
     def run(self, ranks, pattern, seed, gradient, rate, iterations):
         """Returns iteration times of the slowest rank, and samples of the slots held."""
-        commands = [[str(self.build / "bench/ina-straggle"), "--url", f"shm:{self.switch.socket}",
+        # Workers by shared memory run no further ahead than 1 MiB, unless they ask for more.
+        commands = [["env", f"INA_WINDOW_BYTES={16 << 20}",
+                     str(self.build / "bench/ina-straggle"), "--url", f"shm:{self.switch.socket}",
                      "--rank", str(rank), "--ranks", str(ranks), "--bytes", str(gradient),
                      "--rate", str(rate), "--iterations", str(iterations),
                      "--straggle", pattern, "--seed", str(seed)] for rank in range(ranks)]

@@ -131,7 +131,7 @@ typedef struct ina_config {
                          PMI_SIZE, SLURM_NTASKS */
   int64_t timeout_us; /* for joining, and the default of operations; 0: INA_TIMEOUT_US or 30 s. If
                          neither is set, a switch that is not there is waited for half a second */
-  uint64_t window_bytes; /* how far a rank may run ahead; 0: the switch's grant */
+  uint64_t window_bytes; /* how far a rank may run ahead; 0: the switch's grant, by shm 1 MiB */
   ina_idle idle;
   int32_t
       copy_threads; /* threads for copies of large tensors; 0: as many as cores allow, 1: none */

@@ -321,16 +321,47 @@ TEST(AllReduce, WindowsFarLargerThanTheArray) {
                    config.congestion.aggregator_window = false;
                  }});
   const auto bypassed = [&] { return sw.status()["aggregator"]["bypassed"].get<uint64_t>(); };
-  on_ranks(sw, 4, [&](Context& context, int rank) {
-    std::vector<int32_t> data(kElements);
-    for (size_t i = 0; i < data.size(); ++i) data[i] = input<int32_t>(rank, i);
-    // The others send all that they may, and nothing of it can be completed.
-    const Nanos deadline = now_ns() + 20'000'000'000;
-    while (rank == 3 && bypassed() <= 100 && now_ns() < deadline) ::usleep(1000);
-    context.allreduce<int32_t>(data);
-    for (size_t i = 0; i < data.size(); ++i) ASSERT_EQ(data[i], expected_sum<int32_t>(4, i));
-  });
+  on_ranks(
+      sw, 4,
+      [&](Context& context, int rank) {
+        std::vector<int32_t> data(kElements);
+        for (size_t i = 0; i < data.size(); ++i) data[i] = input<int32_t>(rank, i);
+        // The others send all that they may, and nothing of it can be completed.
+        const Nanos deadline = now_ns() + 20'000'000'000;
+        while (rank == 3 && bypassed() <= 100 && now_ns() < deadline) ::usleep(1000);
+        context.allreduce<int32_t>(data);
+        for (size_t i = 0; i < data.size(); ++i) ASSERT_EQ(data[i], expected_sum<int32_t>(4, i));
+      },
+      [](ina_config& config) { config.window_bytes = 16 << 20; });
   EXPECT_GT(bypassed(), 100u) << "nothing was tested";
+}
+
+/// Contributions that rank 0 sends before rank 1 sends any, in a job whose window is 4 MiB.
+uint64_t sent_ahead(uint64_t window_bytes) {
+  TestSwitch sw({.slots = 8192, .slot_bytes = 1024, .slots_per_job = 8192});
+  std::atomic<uint64_t> sent = 0;
+  on_ranks(
+      sw, 2,
+      [&](Context& context, int rank) {
+        std::vector<int32_t> data(2 << 20);
+        while (rank == 1 && sent == 0) ::usleep(1000);
+        Request request = context.allreduce_async<int32_t>(data);
+        for (uint64_t now = 0, before = 1; rank == 0 && now != before;) {
+          before = now;
+          for (int i = 0; i < 100; ++i) request.test(), ::usleep(200);
+          const ina_stats stats = context.stats();
+          now = stats.fragments_sent - stats.fragments_resent;
+          if (now == before) sent = now;
+        }
+        request.wait();
+      },
+      [&](ina_config& config) { config.window_bytes = window_bytes; });
+  return sent;
+}
+
+TEST(AllReduce, AWorkerIsNoFurtherAheadThanItsRowsUnlessItAsksTo) {
+  EXPECT_EQ(sent_ahead(0), 1024);
+  EXPECT_EQ(sent_ahead(4 << 20), 4096);
 }
 
 TEST(AllReduce, JobsOfTheSameSwitchDoNotMix) {

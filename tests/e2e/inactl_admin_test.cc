@@ -494,7 +494,9 @@ TEST_F(InactlAdminTest, WhatCreatePrintsIsSafeInAShellWhateverTheNameHolds) {
                          " create --workers 1 -- \"$HOSTILE\")\" && printf %s \"$INA_JOB\""});
     const std::string output = process.output();
     // Refused, as names with control characters may be, or the requested name.
-    if (process.wait() == 0 && !output.empty()) EXPECT_EQ(output, name);
+    if (process.wait() == 0 && !output.empty()) {
+      EXPECT_EQ(output, name);
+    }
     ::unsetenv("HOSTILE");
     EXPECT_NE(::access(mark.c_str(), F_OK), 0) << name;
   }

@@ -121,8 +121,9 @@ TEST_F(StartTest, WhatTheCheckSaysTheStartKeeps) {
     EXPECT_EQ(daemon.wait(), 1) << log();
     std::istringstream lines(checked.output);
     for (std::string line; std::getline(lines, line);)
-      if (line.starts_with(file + ": ") && !line.starts_with(file + ": warning: "))
+      if (line.starts_with(file + ": ") && !line.starts_with(file + ": warning: ")) {
         EXPECT_THAT(log(), HasSubstr(line.substr(file.size() + 2)));
+      }
   }
   EXPECT_GE(started, 2);
   EXPECT_GE(whole, 5);

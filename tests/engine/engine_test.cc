@@ -39,6 +39,22 @@ TEST_F(EngineTest, SendsNoFurtherThanTheWindowFromTheOldestWithoutResult) {
   EXPECT_EQ(next[0].message.seq, 4u);
 }
 
+TEST_F(EngineTest, NoMoreIsUnderWayThanItIsTold) {
+  EngineConfig few = wide_config();
+  few.most_in_flight = 3;
+  engine_ = Engine(few);
+  submit(64 * 10);
+  const auto first = send(0);
+  ASSERT_EQ(first.size(), 3u);
+  result(first[1], 2, 10);
+  EXPECT_EQ(send(20).size(), 1u) << "results in any order make room";
+  // Help for stragglers has a limit of its own.
+  few.in_switch = 5;
+  engine_ = Engine(few);
+  submit(64 * 10);
+  EXPECT_EQ(send(0).size(), 5u);
+}
+
 TEST_F(EngineTest, WhatTheTransportDidNotTakeIsOfferedAgain) {
   submit(64 * 4);
   TxPacket packets[8];
