@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "common/event_fd.h"
-#include "io/shm/futex.h"
+#include "common/futex.h"
 
 namespace ina::client {
 

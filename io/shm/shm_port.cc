@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "io/shm/futex.h"
+#include "common/futex.h"
 
 namespace ina::io::shm {
 

@@ -196,16 +196,16 @@ Result<std::unique_ptr<ServedJob>> Server::join(Jobs::value_type& entry) {
     if (!*server) return nullptr;
     return std::make_unique<ServedJob>(std::move(*server), threads_of(job.source));
   } catch (const std::exception& e) {  // what one job lacks must not end the others' server
-    return fail(INA_ERR_NO_MEMORY,
-                std::string("ina-psd cannot start its thread, or has no memory for it: ") + e.what());
+    return fail(
+        INA_ERR_NO_MEMORY,
+        std::string("ina-psd cannot start its thread, or has no memory for it: ") + e.what());
   }
 }
 
 std::shared_ptr<OwnerThreads> Server::threads_of(const std::string& owner) {
   std::erase_if(threads_, [](const auto& entry) { return entry.second.expired(); });
   auto threads = threads_[owner].lock();
-  if (!threads)
-    threads_[owner] = threads = std::make_shared<OwnerThreads>(config_.idle, cores_);
+  if (!threads) threads_[owner] = threads = std::make_shared<OwnerThreads>(config_.idle, cores_);
   return threads;
 }
 

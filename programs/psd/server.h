@@ -37,7 +37,7 @@ class Server {
   /// One that the switch has offered.
   struct Job {
     std::string name;
-    std::string source;                 ///< its owner, also of its lines in the log
+    std::string source;                   ///< its owner, also of its lines in the log
     std::unique_ptr<ServedJob> served{};  ///< none: the job is still to be joined, at `due`
     Nanos due = 0;
     Nanos pause_ns = kFirstPauseNs;  ///< before another try

@@ -7,7 +7,7 @@
 #include <chrono>
 
 #include "common/clock.h"
-#include "io/shm/futex.h"
+#include "common/futex.h"
 
 namespace ina::psd {
 
@@ -87,7 +87,7 @@ JobServer* ServingLoop::alone() const {
 /// Ends a sleep.
 void ServingLoop::call() {
   calls_.fetch_add(1, std::memory_order_release);
-  io::shm::futex_wake(&calls_);
+  futex_wake(&calls_);
   if (JobServer* const job = alone()) job->transport().wake();
 }
 
@@ -145,18 +145,18 @@ void ServingLoop::sleep(Nanos longest_ns) {
   }
   if (port)
     port->transport().wait(longest_ns);  // it is removed by the end of this thread only
-  else if (count != 0 && !io::shm::futex_wait_any(std::span(waits_).first(count), longest_ns))
+  else if (count != 0 && !futex_wait_any(std::span(waits_).first(count), longest_ns))
     ::usleep(kLookUs);
 }
 
 /// What to wait for, in waits_. 0: there is something already.
 size_t ServingLoop::prepare_sleep(Nanos& longest_ns) {
   size_t count = 0;
-  waits_[count++] = io::shm::futex_wait_of(&calls_, calls_.load(std::memory_order_acquire));
+  waits_[count++] = futex_wait_of(&calls_, calls_.load(std::memory_order_acquire));
   if (stopping_.load(std::memory_order_relaxed)) return 0;
   for (Served& served : jobs_) {
     if (!served.doorbell && !(served.doorbell = served.job->shm()->begin_sleep())) return 0;
-    waits_[count++] = io::shm::futex_wait_of(served.doorbell->word, served.doorbell->value);
+    waits_[count++] = futex_wait_of(served.doorbell->word, served.doorbell->value);
     if (served.job->has_unsent()) longest_ns = std::min(longest_ns, kSendAgainNs);
   }
   return count;

@@ -58,7 +58,7 @@ class ServingLoop {
   std::vector<Served> jobs_;  ///< changed while core_ is held
   size_t next_ = 0;           ///< of jobs_, the one whose turn it is
   std::array<struct futex_waitv, FUTEX_WAITV_MAX> waits_{};
-  std::atomic<uint32_t> calls_{0};  ///< the jobs have changed, or the loop is to end
+  std::atomic<uint32_t> calls_{0};   ///< the jobs have changed, or the loop is to end
   std::atomic<bool> wanted_{false};  ///< the jobs are to change
   std::atomic<bool> stopping_{false};
   std::binary_semaphore ended_{0};

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <functional>
@@ -423,7 +424,8 @@ TEST(Fused, LeavingWithOpenRequestsIsAnErrorForAll) {
 
 TEST(Fused, EveryRequestOfABucketHearsOfALostPeer) {
   TestSwitch sw;
-  errors_of(sw, 2, {.coalesce_bytes = 65'536}, [](Context& context, int rank) {
+  std::atomic<bool> started = false;  // afterwards nothing can be, once the other has left
+  errors_of(sw, 2, {.coalesce_bytes = 65'536}, [&](Context& context, int rank) {
     context.barrier();
     std::vector<float> data[3] = {std::vector<float>(10), std::vector<float>(10),
                                   std::vector<float>(10)};
@@ -432,9 +434,11 @@ TEST(Fused, EveryRequestOfABucketHearsOfALostPeer) {
       ina_allreduce_async(context.get(), data[i].data(), data[i].data(), 10, INA_FLOAT32, INA_SUM,
                           &requests[i]);
     if (rank == 1) {
+      while (!started) ::usleep(100);
       context.finalize();  // with operations running: the other side's peer is lost
       return;
     }
+    started = true;
     for (ina_request* request : requests) {
       EXPECT_EQ(ina_wait(request, 0), INA_ERR_PEER_LOST);
       EXPECT_THAT(ina_last_error(context.get()), HasSubstr("rank 1"));

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "io/shm/futex.h"
+#include "common/futex.h"
 #include "tests/support/shm_session.h"
 
 namespace ina {
@@ -22,7 +22,7 @@ class Waiters {
   using Word = std::atomic<uint32_t>;
   explicit Waiters(int count) {
     for (int i = 0; i < count; ++i)
-      threads_.emplace_back([this] { io::shm::futex_wait(&parked_, 0, kLongNs); });
+      threads_.emplace_back([this] { futex_wait(&parked_, 0, kLongNs); });
   }
   ~Waiters() {
     release();

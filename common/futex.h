@@ -14,7 +14,7 @@
 
 #include "wire/types.h"
 
-namespace ina::io::shm {
+namespace ina {
 
 /// Sleeps while *word == expected, at most `timeout_ns`; may return early.
 inline void futex_wait(const std::atomic<uint32_t>* word, uint32_t expected, Nanos timeout_ns) {
@@ -46,4 +46,4 @@ inline void futex_wake(const std::atomic<uint32_t>* word) {
   ::syscall(SYS_futex, word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
-}  // namespace ina::io::shm
+}  // namespace ina
