@@ -63,8 +63,8 @@ EngineConfig Admission::rules(const answer::Joined& joined) const {
     config.in_switch = rules.help->in_switch;
     config.park_room = rules.help->park_room;
   }
-  // More than fills the rows for payloads is in nobody's cache when the packet loop comes to it. A
-  // worker that is to run further ahead of slow ones says so by its window.
+  // More than fills the rows for payloads has left the caches before it is read, contributions and
+  // results. A worker that is to run further ahead of slow ones says so by its window.
   if (place.shm && settings_.window_bytes == 0)
     config.most_in_flight = config.lanes * place.shm->tx_depth;
   // Contributions that find no slot meet in the workers' rows for payloads, maybe all in one's.

@@ -21,7 +21,8 @@ Engine::Engine(const EngineConfig& config)
       questions_(2 * size_t{config.window}),
       kept_(2 * size_t{config.window}, config.slot_bytes),
       timeouts_(config.rto_min_ns, config.rto_max_ns),
-      windows_({.most = config.most_in_switch(),
+      windows_({.most = config.in_switch == 0 ? config.window
+                                              : std::min(config.window, config.in_switch),
                 .first = config.lossy_link ? Windows::kFirstOnLossyLink : config.first_window,
                 .congestion = config.congestion_window,
                 .aggregators = config.aggregator_window && !config.fixed_slots,
@@ -105,7 +106,7 @@ bool Engine::held_up_by_window() const {
   if (operation.placed && operation.spec.blocks &&
       (marks_from(operation, next_, end) != 0 || next_ + 1 == operation.end()))
     return false;
-  return in_flight_ >= window_now();
+  return in_flight_ >= window_for(operation);
 }
 
 /// Its buffers are the user's again.

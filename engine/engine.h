@@ -55,19 +55,14 @@ struct EngineConfig {
   /// congestion window begins small, sending is spread over the round trip, and an overtaken
   /// fragment is recovered at once.
   bool lossy_link = false;
-  /// Most fragments under way, 0: W. No more than the caches hold is faster. Where stragglers get
-  /// help, in_switch counts in its place.
+  /// Most fragments under way of operations whose results are copied to the user, 0: W. No more
+  /// than the caches hold is faster. Where stragglers get help, in_switch counts in its place.
   uint32_t most_in_flight = 0;
   /// Without a lossy link: the fragments that the congestion window begins with, 0: W.
   /// Contributions that find no slot must find room where they go instead.
   uint32_t first_window = 0;
   Nanos rto_min_ns = kDefaultRtoMinNs;  ///< nothing is asked for or sent again sooner than this
   Nanos rto_max_ns = kDefaultRtoMaxNs;
-
-  uint32_t most_in_switch() const {
-    const uint32_t most = in_switch != 0 ? in_switch : most_in_flight;
-    return most == 0 ? window : std::min(window, most);
-  }
 };
 
 /// Bytes to move from a received payload into a user's buffer.
@@ -226,6 +221,12 @@ class Engine {
     if (parked_ == 0 && !catches_up_) return window;
     return std::min(window, std::max(1u, most_in_switch() / kInSwitchParts));
   }
+  /// As far as fragments of this operation may fill it.
+  uint32_t window_for(const Operation& operation) const {
+    const bool any =
+        config_.most_in_flight == 0 || config_.in_switch != 0 || operation.spec.target != 0;
+    return any ? window_now() : std::min(window_now(), config_.most_in_flight);
+  }
 
  private:
   void play_by(const EngineConfig& told);
@@ -328,7 +329,9 @@ class Engine {
   /// Whether the worker cannot wait for bare results that the switch keeps: its window is less than
   /// half of the most that it may have in the switch.
   bool needs_prompt_results() const { return 2 * uint64_t{window_now()} < most_in_switch(); }
-  uint32_t most_in_switch() const { return config_.most_in_switch(); }
+  uint32_t most_in_switch() const {
+    return config_.in_switch == 0 ? config_.window : std::min(config_.window, config_.in_switch);
+  }
   bool takes_bare_result(Seq seq, const Fragment& fragment, const wire::Message& message) const;
   void complete(Seq seq, Fragment& fragment, const wire::Message& message, Nanos now);
   void finish_operations(Nanos now);

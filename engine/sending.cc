@@ -96,6 +96,7 @@ size_t Engine::prepare_new(std::span<TxPacket> packets, Nanos now) {
     }
     const Seq operation_end = operation.end();
     const bool of_blocks = operation.spec.blocks != nullptr;
+    const uint32_t limit = std::min(window_so_far, window_for(operation));
     uint64_t contributions = 0;  // of this operation, in the last entry
     while (seq < operation_end) {
       if (of_blocks) {
@@ -117,7 +118,7 @@ size_t Engine::prepare_new(std::span<TxPacket> packets, Nanos now) {
           continue;
         }
       }
-      if (!may_send(window_so_far)) break;
+      if (!may_send(limit)) break;
       ++in_flight;
       describe(seq, operation, packets[count++]);
       ++seq;

@@ -37,11 +37,16 @@ class EngineTest : public testing::Test {
     return config;
   }
 
-  Operation* submit(size_t elements) {
+  /// `target`: of its results (OperationSpec).
+  Operation* submit(size_t elements, uint32_t target = 0) {
     data_.assign(elements, 1.0f);
     auto* bytes = reinterpret_cast<std::byte*>(data_.data());
-    return engine_.submit(
-        {bytes, bytes, elements, DType::kFloat32, Op::kSum, Collective::kAllReduce}, 0);
+    return engine_.submit({.send = bytes,
+                           .recv = bytes,
+                           .elements = elements,
+                           .dtype = DType::kFloat32,
+                           .target = target},
+                          0);
   }
 
   /// The packets that the engine sends at `now`; all are taken.
