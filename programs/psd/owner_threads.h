@@ -17,7 +17,6 @@ class OwnerThreads {
   /// The job must stay until it is removed. Throws if there is no thread for it, or no memory.
   void add(JobServer& job);
   void remove(JobServer& job);
-  size_t threads() const { return loops_.size(); }
 
  private:
   ServingLoop& loop_for(const JobServer& job);
