@@ -221,14 +221,14 @@ class Engine {
     if (parked_ == 0 && !catches_up_) return window;
     return std::min(window, std::max(1u, most_in_switch() / kInSwitchParts));
   }
-  /// As far as fragments of this operation may fill it.
-  uint32_t window_for(const Operation& operation) const {
-    const bool any =
-        config_.most_in_flight == 0 || config_.in_switch != 0 || operation.spec.target != 0;
-    return any ? window_now() : std::min(window_now(), config_.most_in_flight);
-  }
 
  private:
+  /// As far as new fragments of this operation may fill it.
+  uint32_t window_for(const Operation& operation) const {
+    const bool no_limit =
+        config_.most_in_flight == 0 || config_.in_switch != 0 || operation.spec.target != 0;
+    return no_limit ? window_now() : std::min(window_now(), config_.most_in_flight);
+  }
   void play_by(const EngineConfig& told);
   /// A worker has only one of so many parts of in_switch in the switch while a fragment of its own
   /// is parked, or while it completes parked ones. So slots come free, and neither spills nor the

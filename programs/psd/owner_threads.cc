@@ -24,12 +24,12 @@ void OwnerThreads::remove(JobServer& job) {
 
 /// The one with the fewest jobs, if there is a thread for each core.
 ServingLoop& OwnerThreads::loop_for(const JobServer& job) {
+  if (!job.shm() || loops_.size() < cores_.size()) return new_loop();
   const auto jobs = [](const auto& loop) {
     return loop->is_full() ? ServingLoop::kMostJobs : loop->jobs();
   };
-  const auto least = std::ranges::min_element(loops_, {}, jobs);
-  const bool shares = job.shm() && loops_.size() >= cores_.size();
-  return shares && jobs(*least) < ServingLoop::kMostJobs ? **least : new_loop();
+  ServingLoop& least = **std::ranges::min_element(loops_, {}, jobs);
+  return least.is_full() ? new_loop() : least;
 }
 
 /// On the core that has the fewest threads.
