@@ -7,6 +7,9 @@ namespace ina::client {
 namespace {
 
 constexpr uint64_t kMinAggregatorFragments = 8;
+// Of so many contributions fewer losses are none of a queue that is too short for the window.
+constexpr uint64_t kLossSamples = 512;
+constexpr uint64_t kFewLostPercent = 3;
 // An array in which something was split is one that splits for so many of the largest windows.
 constexpr uint64_t kSplitWindows = 4;
 // The cap: a round trip holds waiting for other workers and for links, so that the shortest one is
@@ -68,9 +71,12 @@ Windows::Windows(const WindowConfig& config)
       eager_(config.first != 0 ? kUnit : 0) {}
 
 /// A loss need not mean congestion, unless round trips say so, too, as in TCP Veno (Fu and Liew,
-/// 2003, section III-A).
+/// 2003, section III-A). Round trips are long where hosts are busy, too, so that few losses do not
+/// count, as in BBR (draft-cardwell-ccwg-bbr, section 2.7, LossThresh).
 void Windows::lost(Seq seq, Seq next, const RoundTrip& rtt) {
-  congested(seq, next, rtt.in_queues() ? kMinCongestionWindow : kFirstOnLossyLink * kUnit);
+  lost_share_ += (kUnit - lost_share_) / kLossSamples;
+  const bool overrun = rtt.in_queues() && lost_share_ >= kUnit / 100 * kFewLostPercent;
+  congested(seq, next, overrun ? kMinCongestionWindow : kFirstOnLossyLink * kUnit);
 }
 
 void Windows::congested(Seq seq, Seq next, uint64_t least) {
@@ -89,6 +95,7 @@ void Windows::split(Seq seq, Seq next) {
 }
 
 void Windows::delivered(Nanos now, bool idle, const RoundTrip& rtt) {
+  lost_share_ -= lost_share_ / kLossSamples;
   if (!rtt.known()) return;
   if (rate_.delivered(now, idle, rtt.shortest()) && config_.capped)
     cap_ = std::max(kMinCapFragments, rate_.results_in(kCapRoundTrips * rtt.shortest())) * kUnit;

@@ -170,6 +170,7 @@ class Windows {
   bool was_split_ = false;  ///< ever
   bool contended_ = false;  ///< a fragment was split within the last window
   uint64_t cap_ = UINT64_MAX;
+  uint64_t lost_share_ = 0;  ///< of the last contributions; kUnit: all
   DeliveryRate rate_;
   /// Growth for each result while nothing was lost or marked yet: a fragment in slow start.
   uint64_t eager_;

@@ -112,12 +112,30 @@ TEST(Windows, GrowByAnEighthWhereTheyWereToldToGoSlower) {
 TEST(Windows, LossesCountForLessWhereNoQueueIs) {
   Windows near({.most = 1000, .first = 32, .paced = true}),
       queued({.most = 1000, .first = 32, .paced = true});
-  for (uint64_t seq = 0; seq < 1000; seq += 100) {
+  for (uint64_t seq = 0; seq < 2000; seq += 100) {
     near.lost(Seq{seq}, Seq{seq + 100}, round_trips(100 * kUs, 150 * kUs));
     queued.lost(Seq{seq}, Seq{seq + 100}, round_trips(100 * kUs, 300 * kUs));
   }
   EXPECT_EQ(near.fragments(), 32u);
   EXPECT_EQ(queued.fragments(), 4u);
+}
+
+TEST(Windows, FewLossesCountForLessInQueuesToo) {
+  Windows few({.most = 1000, .first = 32}), many({.most = 1000, .first = 32});
+  const RoundTrip queued = round_trips(100 * kUs, 300 * kUs);
+  const auto lose = [&](Windows& windows, uint64_t every, uint64_t begin, uint64_t end) {
+    for (uint64_t seq = begin; seq < end; ++seq) {
+      if (seq % every == 0) windows.lost(Seq{seq}, Seq{seq + 4}, queued);
+      windows.delivered(static_cast<Nanos>(seq) * kUs, false, queued);
+    }
+  };
+  lose(few, 100, 0, 10'000);
+  lose(many, 10, 0, 10'000);
+  EXPECT_EQ(few.fragments(), 32u);
+  EXPECT_EQ(many.fragments(), 4u);
+  // A path that loses little again.
+  lose(many, 100, 10'000, 20'000);
+  EXPECT_EQ(many.fragments(), 32u);
 }
 
 TEST(Windows, ThatForAggregatorsCountsOnlyIfAsked) {
