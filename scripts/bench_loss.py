@@ -39,11 +39,11 @@ RESOLUTION = 1_000_000
 
 
 def lose(host, rate):
-    """Has the host lose this share of its frames to and from the switch, from now on."""
+    """Has the host lose this share of its frames to and from the switch, from now on. A rule takes
+    time, too, so there is one that loses nothing."""
     host.run("nft", "flush", "ruleset")
-    if rate == 0:
-        return
-    drop = f"numgen random mod {RESOLUTION} < {round(rate * RESOLUTION)} counter drop"
+    kept = RESOLUTION - 1 - round(rate * RESOLUTION)
+    drop = f"numgen random mod {RESOLUTION} > {kept} counter drop"
     # A rule in the output hook would report the loss to the sender, which would send again.
     out = f"type filter hook egress device {host.interface} priority 0;"
     for family, hook, chain, port in (("netdev", "out", out, "dport"),
