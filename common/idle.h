@@ -25,16 +25,19 @@ inline constexpr Names<IdleMode, 5> kIdleModeNames = {{{"auto", IdleMode::kAuto}
 class IdleStrategy {
  public:
   static constexpr Nanos kMaxSleepNs = 20'000'000;
+  /// For a loop that nothing wakes, and whose sleep so delays what comes next by its whole length.
+  static constexpr Nanos kUnwakeableSpinNs = 2'000'000;
   enum class Step { kPolled, kSleep };
 
-  explicit IdleStrategy(IdleMode mode) : mode_(mode) {}
+  /// `spin_ns`: of kAuto, how long an empty loop goes on while nobody else wants the core.
+  explicit IdleStrategy(IdleMode mode, Nanos spin_ns = 0) : mode_(mode), spin_ns_(spin_ns) {}
 
   void reset() { empty_polls_ = 0; }
 
   /// `now`: time after the empty poll. Spins or yields itself; kSleep: sleep until woken, at most
   /// sleep_ns().
   Step idle(Nanos now) {
-    if (++empty_polls_ == 1) yield_until_ = now + kYieldNs;
+    if (++empty_polls_ == 1) empty_since_ = now;
     switch (mode_) {
       case IdleMode::kSpin:
         relax();
@@ -52,7 +55,9 @@ class IdleStrategy {
       relax();
       return Step::kPolled;
     }
-    if (empty_polls_ <= kSpins + kYields && now < yield_until_) {
+    const Nanos empty_ns = now - empty_since_;
+    if ((empty_polls_ <= kSpins + kYields && empty_ns < kYieldNs) ||
+        (!crowded_ && mode_ == IdleMode::kAuto && empty_ns < spin_ns_)) {
       ::sched_yield();
       // Back at once: nobody else wanted the core, so spinning is better than asking the kernel.
       crowded_ = now_ns() - now > kSwitchNs;
@@ -82,9 +87,10 @@ class IdleStrategy {
   static void relax() { __builtin_ia32_pause(); }
 
   IdleMode mode_;
+  Nanos spin_ns_;
   uint32_t empty_polls_ = 0;
   bool crowded_ = false;  ///< the last yield let somebody else run
-  Nanos yield_until_ = 0;
+  Nanos empty_since_ = 0;
 };
 
 }  // namespace ina

@@ -63,7 +63,7 @@ class Lane {
 
   /// Polls until told to stop.
   void run() {
-    IdleStrategy idle(config_.idle);
+    IdleStrategy idle(config_.idle, frame_ports_.empty() ? 0 : IdleStrategy::kUnwakeableSpinNs);
     for (;;) {
       while (const auto command = link_.next_command()) {
         executor_.execute(*command);
