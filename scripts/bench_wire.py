@@ -14,8 +14,9 @@ such networks at once, which differ only in the forwarding part:
     kernel_offloads   the kernel's bridge, with checksum and segmentation offloads on
 
 --lanes: packet loops of the switches (switch.lcores), and queues of each of their devices, which the
-kernel fills by a hash of the flow; without AF_XDP, whose devices have one queue here. In the first two all offloads are off: checksums are computed and no frame is longer than the MTU,
-as on a wire. With offloads veth passes TCP's pieces of 64 KiB from kernel to kernel, without
+kernel fills by a hash of the flow; without workers on AF_XDP, which take one queue. Where each rank
+and each packet loop has a core, ranks spin. In the first two all offloads are off: checksums are
+computed and no frame is longer than the MTU, as on a wire. With offloads veth passes TCP's pieces of 64 KiB from kernel to kernel, without
 checksums, where NICs would cut them up: this is the highest speed of the peers on this machine.
 Ours have no offloads in any network: ina-switchd forwards frames and nothing larger.
 
@@ -57,18 +58,28 @@ TURN_S, QUICK_TURN_S = 0.2, 0.1
 LARGE_BYTES = 16 << 20
 LARGE_ROUNDS = 5
 
-# By MTU: the largest slots whose fragments fit a frame; a number of slots, and a window, that keep
-# the data under way in the caches of two cores; and rings of the switch's ports with room for two
-# windows.
+# By MTU, for one or two packet loops: the largest slots whose fragments fit a frame; a number of
+# slots, and a window, that keep the data under way in the caches of two cores; and rings of the
+# switch's ports with room for two windows. More loops have more cores.
 SETTINGS = {
     1500: {"slot_bytes": 1344, "slots": 512, "window": 128, "ring_frames": 256},
     9000: {"slot_bytes": 8192, "slots": 128, "window": 32, "ring_frames": 128},
 }
 
 
+def settings_of(mtu, lanes):
+    return {name: number if name == "slot_bytes" else number * max(1, lanes // 2)
+            for name, number in SETTINGS[mtu].items()}
+
+
+def has_cores(ranks, lanes):
+    """Whether each rank and each packet loop has a core, and the kernel another one."""
+    return os.cpu_count() > ranks + lanes
+
+
 def config(mtu, lanes):
     """Returns the switch's configuration without its ports."""
-    settings = SETTINGS[mtu]
+    settings = settings_of(mtu, lanes)
     return (f"switch: {{lcores: {lanes}}}\n"
             f"aggregator: {{policy: esa, slot_bytes: {settings['slot_bytes']}, "
             f"slots: {settings['slots']}}}\n"
@@ -76,32 +87,36 @@ def config(mtu, lanes):
 
 
 def af_packet(bed, number):
-    return NetworkTestBed.device(bed, number, SETTINGS[bed.mtu]["ring_frames"])
+    return NetworkTestBed.device(bed, number, settings_of(bed.mtu, bed.queues)["ring_frames"])
 
 
 def af_xdp(bed, number):
-    return f"net_af_xdp{number},iface={bed.port(number)}"
+    # veth's queues cannot be polled from user space: asking costs a system call for nothing.
+    return (f"net_af_xdp{number},iface={bed.port(number)},queue_count={bed.queues},"
+            "busy_budget=0")
 
 
 # How our workers reach the switch: their URL, and DPDK's arguments for the device that the switch
 # has at its end of a host's link. Each transport has a network and a switch of its own; the peers'
-# frames go through the first transport's.
+# frames go through the first transport's. AF_XDP takes no frames longer than a page.
+UDP_URL = "udp:{switch_ip}?control={socket}&port={port}"
 TRANSPORTS = {
-    "udp": {"url": "udp:{switch_ip}?control={socket}&port={port}", "device": af_packet,
-            "mtus": [1500, 9000]},
+    "udp": {"url": UDP_URL, "device": af_packet, "mtus": [1500, 9000]},
+    "udp_xdp": {"url": UDP_URL, "device": af_xdp, "mtus": [1500]},
     "af_packet": {"url": "dpdk:{switch_ip}?driver=af_packet&control={socket}&port={port}",
                   "device": af_packet, "mtus": [1500, 9000]},
-    "af_xdp": {"url": "dpdk:{switch_ip}?driver=af_xdp&control={socket}&port={port}",
-               "device": af_xdp, "mtus": [1500]},  # takes no frames longer than a page
+    "af_xdp": {"url": "dpdk:{switch_ip}?device=net_af_xdp0,iface=eth0,busy_budget=0"
+                      "&control={socket}&port={port}",
+               "device": af_xdp, "mtus": [1500], "most_lanes": 1},
 }
 # The share of contributions that links may lose, and the fallback sums instead.
 MOST_LOST = 0.01
 
-# Hosts reach each other over eth0 alone. There are more processes than cores, but each seems to be
+# Hosts reach each other over eth0 alone. Where there are more processes than cores, each seems to be
 # alone on its host, so OpenMPI must be told to yield.
 OPENMPI = ["mpirun.openmpi", "--bind-to", "none", "--mca", "pml", "ob1", "--mca", "btl", "tcp,self",
            "--mca", "btl_tcp_if_include", "eth0", "--mca", "oob_tcp_if_include", "eth0",
-           "--mca", "mpi_yield_when_idle", "1", "--mca", "plm", "rsh"]
+           "--mca", "plm", "rsh"]
 # Run in a namespace: with a host name of its own OpenMPI takes the namespace for another host.
 AS_HOST = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"']
 # Replaces ssh: AGENT ADDRESS COMMAND, the command as one text for a shell.
@@ -131,7 +146,8 @@ class Bed(NetworkTestBed):
 
     def __init__(self, transport, *args, **options):
         self._transport = transport
-        super().__init__(*args, **options)
+        device = TRANSPORTS[transport]["device"] if transport else None
+        super().__init__(*args, driver="af_xdp" if device is af_xdp else "af_packet", **options)
 
     def device(self, number):
         return TRANSPORTS[self._transport]["device"](self, number)
@@ -145,6 +161,9 @@ class Network:
         self.folder = folder
         folder.mkdir()
         self.bed = Bed(transport, ranks, mtu=mtu, offloads=offloads, queues=lanes)
+        self.bed.memory_mib *= lanes
+        if self.bed.driver == "af_xdp" and lanes > 1:
+            self.bed.preload = build / "tests/net/libveth-channels.so"
         if transport is None:
             self.bed.start_kernel_bridge()
         else:
@@ -163,6 +182,7 @@ class Network:
 
     def openmpi(self, command):
         """Returns the command of mpirun on the first host, with its way to reach the others."""
+        yields = "0" if has_cores(len(self.bed.hosts), self.bed.queues) else "1"
         agent = self.folder / "agent"
         cases = "\n".join(f"{host.ip}) namespace={host.name} name={self.host_name(host)} ;;"
                           for host in self.bed.hosts)
@@ -170,7 +190,8 @@ class Network:
         agent.chmod(0o700)
         hosts = self.bed.hosts
         return [hosts[0].command(*AS_HOST, self.host_name(hosts[0]), *OPENMPI, "--mca",
-                                 "plm_rsh_agent", agent, "--host",
+                                 "mpi_yield_when_idle", yields, "--mca", "plm_rsh_agent", agent,
+                                 "--host",
                                  ",".join(host.ip for host in hosts), "-n", len(hosts), *command)]
 
     @staticmethod
@@ -202,7 +223,7 @@ class Session(Tournament):
         self.networks = {}
         self.network_of = {}  # by team's name
         self.transports = [name for name, what in TRANSPORTS.items() if mtu in what["mtus"]
-                           and (options.lanes == 1 or what["device"] is not af_xdp)]
+                           and options.lanes <= what.get("most_lanes", options.lanes)]
 
     def start(self):
         for name in self.transports:
@@ -227,19 +248,23 @@ class Session(Tournament):
 
     def add_ours(self, kind, name, transport, program, network):
         folder = self.folder / name
+        settings = settings_of(self.mtu, self.options.lanes)
+        environment = {"INA_JOB": name,
+                       "LD_LIBRARY_PATH": str(self.build / "transport/dpdk")}
+        if has_cores(self.ranks, self.options.lanes):
+            environment["INA_IDLE"] = "spin"
 
         def launch(command):
             return [host.command(*command, "--url", network.url(transport, rank),
                                  "--rendezvous", folder,
-                                 "--slot-bytes", SETTINGS[self.mtu]["slot_bytes"],
-                                 "--window", SETTINGS[self.mtu]["window"],
+                                 "--slot-bytes", settings["slot_bytes"],
+                                 "--window", settings["window"],
                                  "--rank", rank, "--ranks", self.ranks)
                     for rank, host in enumerate(network.bed.hosts)]
 
         self.network_of[name] = network
         self.enter(kind(name, self.build / "bench/peers" / program, self.ranks, folder, launch,
-                        {"INA_JOB": name,
-                         "LD_LIBRARY_PATH": str(self.build / "transport/dpdk")}, ours=True),
+                        environment, ours=True),
                    lambda mode: name)
 
     def add_peers(self, path, network):
@@ -288,7 +313,7 @@ class Session(Tournament):
             rounds = min(rounds, LARGE_ROUNDS)
         played = self.play(size, rounds)
         return [make_row({"transport": transport, "ranks": self.ranks, "bytes": size,
-                          "mtu": self.mtu, "offloads": offloads, **SETTINGS[self.mtu]},
+                          "mtu": self.mtu, "offloads": offloads, **settings_of(self.mtu, self.options.lanes)},
                          transport, forwarding(transport), PATHS[offloads], played, self.lost)
                 for transport in self.transports for offloads in (False, True)]
 

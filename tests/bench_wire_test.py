@@ -32,6 +32,16 @@ class TeamTest(unittest.TestCase):
                              inspect.signature(getattr(bench_wire.Team, name)))
 
 
+class SettingsTest(unittest.TestCase):
+    def test_more_packet_loops_have_larger_windows_of_the_same_fragments(self):
+        for mtu, settings in bench_wire.SETTINGS.items():
+            self.assertEqual(bench_wire.settings_of(mtu, 1), settings)
+            many = bench_wire.settings_of(mtu, 8)
+            self.assertEqual(many["slot_bytes"], settings["slot_bytes"])
+            self.assertEqual(many["window"], 4 * settings["window"])
+            self.assertGreaterEqual(many["ring_frames"], 2 * many["window"])
+
+
 class RowTest(unittest.TestCase):
     def test_bandwidths_are_of_the_median_time(self):
         row = row_of(udp=[10, 30, 20], forward_udp=[5, 5, 8])

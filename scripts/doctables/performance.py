@@ -34,13 +34,13 @@ def wire(rows):
         any_ = own["udp"]  # peers are the same in all rows
         lines.append([mtu, f"{size >> 10} KiB" if size < 1 << 20 else f"{size >> 20} MiB",
                       *(cell(own[name]) if name in own else ""
-                        for name in ("udp", "af_packet", "af_xdp")),
+                        for name in ("udp", "udp_xdp", "af_packet", "af_xdp")),
                       number(any_["openmpi_tcp_same_path_GBps"]),
                       number(any_["gloo_tcp_same_path_GBps"]),
                       f"{max(row['ratio'] for row in own.values()):.2f}",
                       f"{max(row['ratio_by_path']['switch'] for row in own.values()):.2f}"])
-    return table(["MTU", "Bytes", "`udp:`", "`dpdk:`, AF_PACKET", "`dpdk:`, AF_XDP", "OpenMPI",
-                  "Gloo", "Our best to the better of them",
+    return table(["MTU", "Bytes", "`udp:`, AF_PACKET ports", "`udp:`, AF_XDP ports", "`dpdk:`, AF_PACKET",
+                  "`dpdk:`, AF_XDP", "OpenMPI", "Gloo", "Our best to the better of them",
                   "Where their frames cross our switch, too"], lines)
 
 

@@ -187,6 +187,7 @@ class NetworkTestBed:
         self.driver = driver
         self.queues = queues  # of each of the switch's devices
         self.preload = None  # a library for the switch
+        self.memory_mib = 192  # of the switch, for DPDK
         self.port_keys = {}  # by number: YAML of a port's address and further keys
         self.hosts = []
         self.switch = None
@@ -335,7 +336,7 @@ class NetworkTestBed:
         config = self._folder / "switchd.yaml"
         config.write_text(f"log: {{file: {self._folder / 'log'}}}\n"
                           f"control: {{socket: {self.socket}, {control}}}\n"
-                          f"eal: {{file_prefix: {self._prefix}, huge: no, memory: 192 MiB}}\n"
+                          f"eal: {{file_prefix: {self._prefix}, huge: no, memory: {self.memory_mib} MiB}}\n"
                           f"{self.ports_yaml()}{more}", encoding="utf-8")
         preload = ["env", f"LD_PRELOAD={self.preload}"] if self.preload else []
         self.daemon = self.switch.start(*preload, ina_switchd, "--config", config)
