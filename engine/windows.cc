@@ -9,7 +9,7 @@ namespace {
 constexpr uint64_t kMinAggregatorFragments = 8;
 // Of so many contributions fewer losses are none of a queue that is too short for the window.
 constexpr uint64_t kLossSamples = 512;
-constexpr uint64_t kFewLostPercent = 3;
+constexpr uint64_t kFewLostPercent = 2;
 // An array in which something was split is one that splits for so many of the largest windows.
 constexpr uint64_t kSplitWindows = 4;
 // The cap: a round trip holds waiting for other workers and for links, so that the shortest one is
