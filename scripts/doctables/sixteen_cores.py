@@ -15,10 +15,9 @@ def lanes(rows):
 
 
 def losses(rows):
-    rows = [row for row in rows if row["bytes"] == 1 << 20 and row["loss"] is not None]
-    return table(["Lost", "p50 ms", "p99 ms", "to that without losses"],
+    return table(["Lost", "p50 ms", "p99 ms", "to that without losses, median (least to most)"],
                  [[f"{row['loss']:.2%}", f"{row['p50_us'] / 1e3:.1f}", f"{row['p99_us'] / 1e3:.1f}",
-                   f"{row['p50_us'] / rows[0]['p50_us']:.2f}"] for row in rows])
+                   f"{row['ratio']:.2f} ({row['least_ratio']:.2f} to {row['most_ratio']:.2f})"] for row in rows])
 
 
 def tables():
