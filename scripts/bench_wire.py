@@ -60,7 +60,7 @@ LARGE_ROUNDS = 5
 
 # By MTU, for one or two packet loops: the largest slots whose fragments fit a frame; a number of
 # slots, and a window, that keep the data under way in the caches of two cores; and rings of the
-# switch's ports with room for two windows. More loops have more cores.
+# switch's ports with room for two windows.
 SETTINGS = {
     1500: {"slot_bytes": 1344, "slots": 512, "window": 128, "ring_frames": 256},
     9000: {"slot_bytes": 8192, "slots": 128, "window": 32, "ring_frames": 128},
@@ -68,6 +68,7 @@ SETTINGS = {
 
 
 def settings_of(mtu, lanes):
+    """Returns SETTINGS for any number of packet loops, each of which has a core with its caches."""
     return {name: number if name == "slot_bytes" else number * max(1, lanes // 2)
             for name, number in SETTINGS[mtu].items()}
 
