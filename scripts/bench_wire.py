@@ -16,9 +16,9 @@ such networks at once, which differ only in the forwarding part:
 --lanes: packet loops of the switches (switch.lcores), and queues of each of their devices, which the
 kernel fills by a hash of the flow; without workers on AF_XDP, which take one queue. Where each rank
 and each packet loop has a core, ranks spin. In the first two all offloads are off: checksums are
-computed and no frame is longer than the MTU, as on a wire. With offloads veth passes TCP's pieces of 64 KiB from kernel to kernel, without
-checksums, where NICs would cut them up: this is the highest speed of the peers on this machine.
-Ours have no offloads in any network: ina-switchd forwards frames and nothing larger.
+computed and no frame is longer than the MTU, as on a wire. With offloads veth passes TCP's pieces
+of 64 KiB from kernel to kernel, without checksums, where NICs would cut them up: this is the
+highest speed of the peers on this machine. Ours have no offloads in any network: ina-switchd forwards frames and nothing larger.
 
 As in bench_peers.py all competitors are started at once and sleep while it is not their turn. Our
 workers, and a switch without users, poll, and are stopped (SIGSTOP) meanwhile. For each size each
@@ -87,28 +87,18 @@ def config(mtu, lanes):
             f"jobs: {{window_bytes: {settings['window'] * settings['slot_bytes'] >> 10} KiB}}\n")
 
 
-def af_packet(bed, number):
-    return NetworkTestBed.device(bed, number, settings_of(bed.mtu, bed.queues)["ring_frames"])
-
-
-def af_xdp(bed, number):
-    # veth's queues cannot be polled from user space: asking costs a system call for nothing.
-    return (f"net_af_xdp{number},iface={bed.port(number)},queue_count={bed.queues},"
-            "busy_budget=0")
-
-
-# How our workers reach the switch: their URL, and DPDK's arguments for the device that the switch
-# has at its end of a host's link. Each transport has a network and a switch of its own; the peers'
+# How our workers reach the switch: their URL, and the driver of the device that the switch has at its
+# end of a host's link. Each transport has a network and a switch of its own; the peers'
 # frames go through the first transport's. AF_XDP takes no frames longer than a page.
 UDP_URL = "udp:{switch_ip}?control={socket}&port={port}"
 TRANSPORTS = {
-    "udp": {"url": UDP_URL, "device": af_packet, "mtus": [1500, 9000]},
-    "udp_xdp": {"url": UDP_URL, "device": af_xdp, "mtus": [1500]},
+    "udp": {"url": UDP_URL, "driver": "af_packet", "mtus": [1500, 9000]},
+    "udp_xdp": {"url": UDP_URL, "driver": "af_xdp", "mtus": [1500]},
     "af_packet": {"url": "dpdk:{switch_ip}?driver=af_packet&control={socket}&port={port}",
-                  "device": af_packet, "mtus": [1500, 9000]},
+                  "driver": "af_packet", "mtus": [1500, 9000]},
     "af_xdp": {"url": "dpdk:{switch_ip}?device=net_af_xdp0,iface=eth0,busy_budget=0"
                       "&control={socket}&port={port}",
-               "device": af_xdp, "mtus": [1500], "most_lanes": 1},
+               "driver": "af_xdp", "mtus": [1500], "most_lanes": 1},
 }
 # The share of contributions that links may lose, and the fallback sums instead.
 MOST_LOST = 0.01
@@ -143,15 +133,12 @@ def forwarding(transport):
 
 
 class Bed(NetworkTestBed):
-    """A test bed whose switch ports have the device that a transport needs."""
-
-    def __init__(self, transport, *args, **options):
-        self._transport = transport
-        device = TRANSPORTS[transport]["device"] if transport else None
-        super().__init__(*args, driver="af_xdp" if device is af_xdp else "af_packet", **options)
+    """A test bed whose switch ports have these settings."""
 
     def device(self, number):
-        return TRANSPORTS[self._transport]["device"](self, number)
+        device = super().device(number, settings_of(self.mtu, self.queues)["ring_frames"])
+        # veth's queues cannot be polled from user space: asking costs a system call for nothing.
+        return device + ",busy_budget=0" * (self.driver == "af_xdp")
 
 
 class Network:
@@ -161,7 +148,8 @@ class Network:
         self.build = build
         self.folder = folder
         folder.mkdir()
-        self.bed = Bed(transport, ranks, mtu=mtu, offloads=offloads, queues=lanes)
+        driver = TRANSPORTS[transport]["driver"] if transport else "af_packet"
+        self.bed = Bed(ranks, mtu=mtu, offloads=offloads, driver=driver, queues=lanes)
         self.bed.memory_mib *= lanes
         if self.bed.driver == "af_xdp" and lanes > 1:
             self.bed.preload = build / "tests/net/libveth-channels.so"
