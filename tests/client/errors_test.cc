@@ -13,6 +13,7 @@
 
 #include "common/clock.h"
 #include "ina/ina.h"
+#include "tests/support/free_port.h"
 #include "tests/support/switch_fixture.h"
 
 namespace ina {
@@ -113,9 +114,6 @@ TEST(Errors, WithoutASwitchTheErrorComesWithinASecondAndSaysHowToStartOne) {
   }  // its path stays
   const std::string file = folder / "file";
   std::ofstream(file) << "text";
-  const auto free_port = [] {
-    return control::Listener::open_tcp("127.0.0.1:0", 1'000'000'000)->port();
-  };
   const std::string start = "`ina-switchd --config ";
   const struct {
     std::string url, text, start;
@@ -125,8 +123,8 @@ TEST(Errors, WithoutASwitchTheErrorComesWithinASecondAndSaysHowToStartOne) {
       {"shm:" + nobody, "nobody serves it", start},
       {"shm:" + file, "it is not a socket", start},
       {"shm:" + (folder / ""), "it is not a socket", start},
-      {"udp:127.0.0.1?control=tcp:127.0.0.1:" + std::to_string(free_port()), "Connection refused",
-       start},
+      {"udp:127.0.0.1?control=tcp:127.0.0.1:" + std::to_string(test::free_port()),
+       "Connection refused", start},
       {"udp:127.0.0.1?control=" + (folder / "absent.sock"), "there is no such file", start},
       {"memif:" + nobody + "?ip=10.0.0.1", "nobody serves the memif socket", "ina-memif"},
   };

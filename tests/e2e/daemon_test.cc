@@ -10,6 +10,7 @@
 
 #include "control/client.h"
 #include "tests/support/certificates.h"
+#include "tests/support/free_port.h"
 #include "tests/support/process.h"
 #include "tests/support/temp_dir.h"
 
@@ -260,11 +261,7 @@ TEST_F(DaemonTest, MemifWorkerAndShmWorkerAreOneJob) {
 /// Two workers who join over TCP, each behind a memif port of its own.
 class RemoteDaemonTest : public DaemonTest {
  protected:
-  RemoteDaemonTest() {
-    auto listener = control::Listener::open_tcp("127.0.0.1:0", 1'000'000'000);
-    EXPECT_TRUE(listener) << listener.error().text;
-    address_ = "127.0.0.1:" + std::to_string(listener->port());
-  }
+  RemoteDaemonTest() { address_ = "127.0.0.1:" + std::to_string(test::free_port()); }
   /// `more`: of the section control.
   std::string remote_config(const std::string& more) {
     std::string ports = "ports:\n";

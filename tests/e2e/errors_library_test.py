@@ -66,8 +66,12 @@ class LibraryErrorsTest(error_cases.LibraryCases):
 
     def test_a_group_whose_job_has_ended(self):
         self.start()
-        ranks = self.job_of(2, "ends", timeout_s=2)  # of joining, too
-        groups = self.groups_of(ranks)
+
+        def grouped(timeout_s):
+            ranks = self.job_of(2, f"ends-{timeout_s}", timeout_s=timeout_s)
+            return ranks, self.groups_of(ranks)
+
+        ranks, groups = self.in_time(grouped)
         self.assertIn("INA_ERR_TIMEOUT", errors_of(1, lambda rank: ranks[0].allreduce())[0])
         self.stop()
         texts = errors_of(2, lambda rank: groups[rank].allreduce())

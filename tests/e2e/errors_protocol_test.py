@@ -60,7 +60,7 @@ class ProtocolErrorsTest(error_cases.LibraryCases):
         url = self.changing("joined", then_close=True)
         self.fails("the switch closed the connection", alone(url), "INA_ERR_SWITCH_LOST")
         url = self.meddle(lambda message, _: None if message["type"] == "registered" else message)
-        context = self.join_job("job", 0, 1, url, timeout_s=0.2)
+        context = self.in_time(lambda timeout_s: self.join_job(next(names), 0, 1, url, timeout_s=timeout_s))
         text = errors_of(1, lambda _: context.memory("alloc"))[0]
         self.expect("the switch did not answer within …", text, "INA_ERR_TIMEOUT")
         self.assertIn("; the switch holds no incomplete fragment of the job", text)
@@ -110,7 +110,7 @@ class ProtocolErrorsTest(error_cases.LibraryCases):
         self.start(aggregator="{slots: 4096}")
         url = self.meddle(lambda message, _: None if message["type"] == "join" and "channel" in message and
                           message["rank"] == 1 else message)
-        ranks = self.job_of(2, "late", url=url, timeout_s=1)
+        ranks = self.in_time(lambda timeout_s: self.job_of(2, f"late-{timeout_s}", url=url, timeout_s=timeout_s))
         text = errors_of(2, lambda rank: self.addCleanup(ranks[rank].split().leave))[0]
         self.expect("waited … for … to join", text, "INA_ERR_TIMEOUT")
         self.assertIn(f"to join it; rank 1 (rank 1 of the job, pid {os.getpid()} on {socket.gethostname()}) of 2 has not "
@@ -119,7 +119,7 @@ class ProtocolErrorsTest(error_cases.LibraryCases):
     def split(self, name, change, apart=True):
         """Returns the errors of two ranks behind a meddler that split their job: `apart`, each into
         a group of its own, or else all into one group."""
-        ranks = self.job_of(2, name, url=self.meddle(change), timeout_s=5)
+        ranks = self.job_of(2, name, url=self.meddle(change))
         return errors_of(2, lambda rank: self.addCleanup(ranks[rank].split(colour=rank * apart).leave))
 
     def test_groups(self):
@@ -185,7 +185,7 @@ class ProtocolErrorsTest(error_cases.LibraryCases):
             return CLOSE
 
         urls = [self.meddle(dies), second]
-        ranks = on_ranks(2, lambda rank: self.join_job("dies", rank, 2, urls[rank], timeout_s=5, rejoin_timeout_us=1))
+        ranks = on_ranks(2, lambda rank: self.join_job("dies", rank, 2, urls[rank], rejoin_timeout_us=1))
         texts = errors_of(2, lambda rank: self.addCleanup(ranks[rank].split().leave))
         self.expect("died or left while the group was made", texts[1], "INA_ERR_PEER_LOST")
 
@@ -196,7 +196,7 @@ class ProtocolErrorsTest(error_cases.LibraryCases):
         `change` gets the messages of both sides."""
         kept = []
         url = self.meddle(lambda message, _: change(message) if kept else message)
-        ranks = self.job_of(2, name, url=url, timeout_s=10)
+        ranks = self.job_of(2, name, url=url)
         if groups:
             ranks = self.groups_of(ranks)
         kept.append(True)

@@ -18,7 +18,8 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
 import error_cases  # noqa: E402
 import libina  # noqa: E402
-from error_cases import INACTL, LOAD_WORKER, MEMIF, NOBODY, PSD, SWITCHD, TOKEN, as_user, port  # noqa: E402
+from error_cases import INACTL, LOAD_WORKER, MEMIF, NOBODY, PSD, SWITCHD, TOKEN, as_user  # noqa: E402
+from ports import free_port  # noqa: E402
 from waiting import DEADLINE_S, wait_until  # noqa: E402
 
 
@@ -30,7 +31,7 @@ class ErrorsTest(error_cases.LibraryCases):
             self.expect(recipe, self.said(self.rank("job", 0, url=url, INA_TIMEOUT_US="1")), "INA_ERR_NO_SWITCH")
 
         unreachable(f"shm:{self.socket}", "no switch at socket …")
-        unreachable(f"udp:127.0.0.1?control=tcp:127.0.0.1:{port()}", "no switch at …")
+        unreachable(f"udp:127.0.0.1?control=tcp:127.0.0.1:{free_port()}", "no switch at …")
         unreachable("udp:127.0.0.1?control=tcp:no-such-host.invalid:7583", "cannot resolve '…'")
         unreachable(f"memif:{self.folder}/none.sock?ip=10.0.0.2", "No memif of a switch answered")
         self.refused("no answer from the switch at …", "undrain", exit_status=3)
@@ -146,7 +147,7 @@ for _ in range(5000):
         tokens = self.folder / "tokens"
         tokens.write_text(f"red {TOKEN}\n")
         tokens.chmod(0o600)
-        listen = port()
+        listen = free_port()
         self.start(control=f'{{listen: "127.0.0.1:{listen}", token_file: {tokens}}}')
         self.told("the token is missing", {"type": "status"}, remote=listen)
         self.told("the token is unknown", {"type": "status", "token": "x" * 20}, remote=listen)
@@ -162,7 +163,7 @@ for _ in range(5000):
         tokens = self.folder / "tokens"
         tokens.write_text(f"red {TOKEN}\n")
         tokens.chmod(0o600)
-        listen = port()
+        listen = free_port()
         self.start(control=f'{{listen: "127.0.0.1:{listen}", token_file: {tokens}, max_unjoined: 1}}', security="{tag: siphash}",
                    ports=f'[{{name: shm0, type: shm}}, {{name: memif0, type: ethdev, ip: 10.0.0.1, device: "net_memif0,role=server,'
                          f'id=0,socket={self.folder}/m.sock,socket-abstract=no,rsize=7,bsize=2048"}}]')
@@ -414,7 +415,7 @@ for _ in range(5000):
     def test_certificates_of_administrators(self):
         for name in ("one", "other"):
             self.certificate(name)
-        listen = port()
+        listen = free_port()
         one = f"{self.folder}/one"
         self.start(admin=f'{{listen: "127.0.0.1:{listen}", certificate: {one}.crt, key: {one}.key, client_ca: {one}.crt}}')
 

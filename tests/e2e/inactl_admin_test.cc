@@ -12,6 +12,7 @@
 
 #include "control/client.h"
 #include "tests/support/certificates.h"
+#include "tests/support/free_port.h"
 #include "tests/support/process.h"
 #include "tests/support/temp_dir.h"
 
@@ -41,10 +42,6 @@ class InactlAdminTest : public testing::Test {
     text << std::ifstream(dir_ / "log").rdbuf();
     return text.str();
   }
-  static uint16_t free_port() {
-    const auto listener = control::Listener::open_tcp("127.0.0.1:0", 1'000'000'000);
-    return listener->port();
-  }
   void start(const std::string& admin = "") {
     write(tokens(), "vision a-token-of-their-own\n");
     write(dir_ / "switchd.yaml",
@@ -53,7 +50,7 @@ class InactlAdminTest : public testing::Test {
           "eal: {file_prefix: ina-admin-" +
               std::to_string(::getpid()) + ", huge: no}\nlog: {file: " + (dir_ / "log") +
               "}\ncontrol: {socket: " + socket() + ", listen: \"127.0.0.1:" +
-              std::to_string(free_port()) + "\", token_file: " + tokens() +
+              std::to_string(test::free_port()) + "\", token_file: " + tokens() +
               "}\ntenants: [{name: vision, jobs_max: 2}]\n" + admin);
     daemon_ = std::make_unique<Process>(
         std::vector<std::string>{INA_SWITCHD, "--config", dir_ / "switchd.yaml"});
@@ -172,7 +169,7 @@ TEST_F(InactlAdminTest, OverTcpByMutualTls) {
   test::CertificateAuthority stranger(dir_, "stranger");
   const auto own = authority.issue("switch", "IP:127.0.0.1");
   const auto operator_files = authority.issue("operator");
-  const std::string address = "127.0.0.1:" + std::to_string(free_port());
+  const std::string address = "127.0.0.1:" + std::to_string(test::free_port());
   start("admin: {listen: \"" + address + "\", certificate: " + own.certificate +
         ", key: " + own.key + ", client_ca: " + authority.file() + "}\n");
   const auto by = [&](const std::string& ca, const test::CertificateFiles& files) {

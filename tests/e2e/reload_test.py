@@ -24,6 +24,7 @@ import unittest
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
+from ports import free_port  # noqa: E402
 from waiting import DEADLINE_S, wait_until  # noqa: E402
 
 SWITCHD, INACTL, LOAD_WORKER, PSD = (str(pathlib.Path(arg).resolve()) for arg in sys.argv[1:5])
@@ -37,11 +38,6 @@ HOMES = ("workers", "dedicated", "spill")
 HELPS = ("off", "leader", "fallback")
 ELEMENTS = 20_000
 SUMS_BETWEEN = 20
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 def settings(**changed):

@@ -7,9 +7,12 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <regex>
 #include <sstream>
 
 #include "control/client.h"
+#include "control/socket.h"
+#include "tests/support/free_port.h"
 #include "tests/support/process.h"
 #include "tests/support/temp_dir.h"
 
@@ -61,6 +64,15 @@ std::vector<Shown> configurations() {
   return found;
 }
 
+/// The configuration with a port, a name and files that no other switch of this machine has.
+std::string with_own_names(const std::string& text, const TempDir& folder) {
+  const std::string name = "test-" + std::to_string(::getpid()) + "-";
+  const std::string port = std::to_string(test::free_port());
+  std::string own = std::regex_replace(text, std::regex("/run/ina/|/tmp/"), folder / "");
+  own = std::regex_replace(own, std::regex("(file_prefix: )(\\w)"), "$1" + name + "$2");
+  return std::regex_replace(own, std::regex("(listen: \"?[0-9.]+):[0-9]+"), "$1:" + port);
+}
+
 struct Ended {
   int status = 0;
   std::string output;
@@ -92,6 +104,9 @@ class StartTest : public testing::Test {
   std::string log() const { return text_of(dir_ / "log"); }
 
   TempDir dir_;
+  /// The port of the shipped configurations is taken, by this test or by a switch of this machine.
+  const Result<control::Listener> taken_ =
+      control::Listener::open_tcp("127.0.0.1:7586", 1'000'000'000);
 };
 
 TEST_F(StartTest, WhatTheCheckSaysTheStartKeeps) {
@@ -99,7 +114,7 @@ TEST_F(StartTest, WhatTheCheckSaysTheStartKeeps) {
   int whole = 0;
   for (const Shown& shown : configurations()) {
     SCOPED_TRACE(shown.where);
-    const std::string file = write("switchd.yaml", shown.text);
+    const std::string file = write("switchd.yaml", with_own_names(shown.text, dir_));
     const Ended checked = check(file);
     ASSERT_TRUE(checked.status >= 0 && checked.status <= 2) << checked.output;
     if (checked.status == 2) {
@@ -132,7 +147,8 @@ TEST_F(StartTest, WhatTheCheckSaysTheStartKeeps) {
 TEST_F(StartTest, TheTofinoLikeSwitchSumsIntegersOf64ToAPacket) {
   constexpr uint64_t kElements = 64 * 1000;
   constexpr uint64_t kSums = 3;
-  Process daemon = start(SOURCE_DIR "/conf/tofino.yaml");
+  Process daemon =
+      start(write("tofino.yaml", with_own_names(text_of(SOURCE_DIR "/conf/tofino.yaml"), dir_)));
   ASSERT_TRUE(control::query_status(socket(), kDeadlineNs)) << log();
   const std::string worker = std::string(LOAD_WORKER) + " shm:" + socket() + " job ";
   const std::string sums = " 2 " + std::to_string(kElements) + " " + std::to_string(kSums);

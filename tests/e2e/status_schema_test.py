@@ -17,7 +17,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
 import error_cases  # noqa: E402
 from libina import errors_of  # noqa: E402
-from waiting import wait_until  # noqa: E402
+from waiting import DEADLINE_S, wait_until  # noqa: E402
 
 DOCUMENT = pathlib.Path(__file__).resolve().parent.parent.parent / "docs/administration.md"
 # Objects whose members are no part of the schema, but keys and drop reasons.
@@ -94,15 +94,15 @@ class StatusSchemaTest(error_cases.LibraryCases):
 
     def test_3_calls_that_some_ranks_have_not_made(self):
         self.start(aggregator="{slots: 1024}")
-        ranks = self.job_of(2, "calls", timeout_s=3)
-        self.groups_of(ranks)
+        self.groups_of(self.job_of(2, "calls"))
         self.assertIn("root_ranks", {key for job in self.status()["jobs"] for key in job})
         for member, call in (("splitting", lambda rank: rank.split()), ("sharing", lambda rank: rank.memory("alloc_result")),
-                             ("left", lambda rank: rank.finalize(3))):
-            first = self.job_of(2, member, timeout_s=3)[0]
+                             ("left", lambda rank: rank.finalize(DEADLINE_S))):
+            first = self.job_of(2, member)[0]
             waits = threading.Thread(target=errors_of, args=(1, lambda _, call=call, first=first: call(first)))
             waits.start()
             self.await_member(member, member)
+            self.assertEqual(self.inactl("abort", member).returncode, 0)
             waits.join()
 
     def test_4_every_member_is_documented_and_every_documented_one_there(self):

@@ -3,18 +3,12 @@
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import urllib.error
 import urllib.request
 
+from ports import free_port
 from waiting import DEADLINE_S, wait_until
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @contextlib.contextmanager

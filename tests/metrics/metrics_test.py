@@ -21,7 +21,8 @@ import urllib.parse
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests/support"))
 
-from metrics_switch import Switch, free_port, get, running  # noqa: E402
+from metrics_switch import Switch, get, running  # noqa: E402
+from ports import free_port  # noqa: E402
 from waiting import DEADLINE_S, wait_until  # noqa: E402
 
 # The null port is idle, and has a link. Of the quota's slots each job gets as many as there are.

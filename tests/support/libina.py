@@ -43,7 +43,7 @@ class Library:
         if status != OK:
             raise InaError(f"{self.calls.ina_status_name(status).decode()} {self.calls.ina_last_error(context).decode()}")
 
-    def join(self, url, job, rank, world_size, timeout_s=20.0, **more):
+    def join(self, url, job, rank, world_size, timeout_s=DEADLINE_S / 2, **more):
         config = Config()
         self.calls.ina_config_init_sized(ctypes.byref(config), size(ctypes.sizeof(config)))
         values = {"url": url.encode(), "job": job.encode(), "rank": rank, "world_size": world_size,
