@@ -2,36 +2,15 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstdint>
+#include <numeric>
+#include <utility>
+
+#include "plugins/mpi/self.h"
 
 namespace ina::mpi {
 
 namespace {
-
-/// A predefined type without gaps. The elements of others may lie in another order than they are
-/// sent in.
-bool is_plain(MPI_Datatype type) {
-  int integers = 0, addresses = 0, types = 0, combiner = 0, size = 0;
-  PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
-  if (combiner != MPI_COMBINER_NAMED) return false;
-  MPI_Aint begin = 0, extent = 0;
-  PMPI_Type_get_extent(type, &begin, &extent);
-  PMPI_Type_size(type, &size);
-  return begin == 0 && extent == size;
-}
-
-MPI_Aint extent_of(MPI_Datatype type) {
-  MPI_Aint begin = 0, extent = 0;
-  PMPI_Type_get_extent(type, &begin, &extent);
-  return extent;
-}
-
-/// Of one element; none if they are more than MPI's functions for packing count.
-std::optional<size_t> element_bytes(MPI_Datatype type) {
-  if (type == MPI_DATATYPE_NULL) return std::nullopt;
-  int size = 0;
-  if (PMPI_Type_size(type, &size) != MPI_SUCCESS || size < 0) return std::nullopt;
-  return static_cast<size_t>(size);
-}
 
 /// step(elements before, elements, bytes before, bytes) for portions that MPI_Pack counts.
 template <class Step>
@@ -68,13 +47,13 @@ class Packable {
   Packable(const Packable&) = delete;
   Packable& operator=(const Packable&) = delete;
 
-  int pack(char* to, int bytes, MPI_Comm comm) const {
+  int pack(char* to, int bytes) const {
     int position = 0;
-    return PMPI_Pack(place_, count_, type_, to, bytes, &position, comm);
+    return PMPI_Pack(place_, count_, type_, to, bytes, &position, self());
   }
-  int unpack(const char* from, int bytes, MPI_Comm comm) const {
+  int unpack(const char* from, int bytes) const {
     int position = 0;
-    return PMPI_Unpack(from, bytes, &position, place_, count_, type_, comm);
+    return PMPI_Unpack(from, bytes, &position, place_, count_, type_, self());
   }
 
  private:
@@ -84,18 +63,29 @@ class Packable {
   bool made_ = false;
 };
 
-int pack(const char* from, MPI_Count count, MPI_Datatype type, char* to, MPI_Comm comm) {
-  const MPI_Aint extent = extent_of(type);
-  return in_portions(count, *element_bytes(type), [&](auto before, int now, size_t at, int bytes) {
-    return Packable(from + before * extent, now, type).pack(to + at, bytes, comm);
+int pack(const char* from, MPI_Count count, const HeldType& type, char* to) {
+  return in_portions(count, *type.bytes(), [&](auto before, int now, size_t at, int bytes) {
+    return Packable(from + before * type.extent(), now, type.get()).pack(to + at, bytes);
   });
 }
 
-int unpack(const char* from, MPI_Count count, MPI_Datatype type, char* to, MPI_Comm comm) {
-  const MPI_Aint extent = extent_of(type);
-  return in_portions(count, *element_bytes(type), [&](auto before, int now, size_t at, int bytes) {
-    return Packable(to + before * extent, now, type).unpack(from + at, bytes, comm);
+int unpack(const char* from, MPI_Count count, const HeldType& type, char* to) {
+  return in_portions(count, *type.bytes(), [&](auto before, int now, size_t at, int bytes) {
+    return Packable(to + before * type.extent(), now, type.get()).unpack(from + at, bytes);
   });
+}
+
+std::optional<size_t> element_bytes(MPI_Datatype type) {
+  if (type == MPI_DATATYPE_NULL) return std::nullopt;
+  int size = 0;
+  if (PMPI_Type_size(type, &size) != MPI_SUCCESS || size < 0) return std::nullopt;
+  return static_cast<size_t>(size);
+}
+
+bool is_predefined(MPI_Datatype type) {
+  int integers = 0, addresses = 0, types = 0, combiner = 0;
+  PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
+  return combiner == MPI_COMBINER_NAMED;
 }
 
 char* writable(const void* buffer) {
@@ -105,22 +95,56 @@ char* writable(const void* buffer) {
 }  // namespace
 
 std::optional<size_t> bytes_of(MPI_Count count, MPI_Datatype type) {
+  if (count == 0) return 0;
   const auto element = count < 0 ? std::nullopt : element_bytes(type);
   if (!element || (*element != 0 && static_cast<size_t>(count) > INT_MAX / *element))
     return std::nullopt;
   return static_cast<size_t>(count) * *element;
 }
 
-Bytes::Bytes(const void* buffer, MPI_Count count, MPI_Datatype type, Use use, MPI_Comm comm)
-    : buffer_(writable(buffer)), count_(count), type_(type), comm_(comm), data_(buffer_) {
-  if (is_plain(type)) return;
-  packed_.resize(*bytes_of(count, type));
+// As numbers: pointers into different memory have no order.
+bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) {
+  const auto first = reinterpret_cast<uintptr_t>(a), second = reinterpret_cast<uintptr_t>(b);
+  return a_bytes != 0 && b_bytes != 0 && first < second + b_bytes && second < first + a_bytes;
+}
+
+HeldType::HeldType(MPI_Datatype type) : type_(type), bytes_(element_bytes(type)) {
+  MPI_Aint begin = 0;
+  PMPI_Type_get_extent(type, &begin, &extent_);
+  if (is_predefined(type)) {
+    plain_ = bytes_ && begin == 0 && extent_ == static_cast<MPI_Aint>(*bytes_);
+    return;
+  }
+  // A duplicate would call the program's functions for attributes.
+  made_ = PMPI_Type_contiguous(1, type, &type_) == MPI_SUCCESS;
+  if (made_) PMPI_Type_commit(&type_);
+}
+
+HeldType::HeldType(HeldType&& other) noexcept
+    : type_(other.type_),
+      extent_(other.extent_),
+      bytes_(other.bytes_),
+      plain_(other.plain_),
+      made_(std::exchange(other.made_, false)) {}
+
+HeldType::~HeldType() {
+  int over = 0;
+  if (made_ && PMPI_Finalized(&over) == MPI_SUCCESS && !over) PMPI_Type_free(&type_);
+}
+
+Bytes::Bytes(const void* buffer, MPI_Count count, MPI_Datatype type, Use use, bool apart)
+    : buffer_(writable(buffer)), count_(count), size_(*bytes_of(count, type)), data_(buffer_) {
+  if (size_ == 0) return;
+  HeldType held(type);
+  if (held.plain() && !apart) return;
+  type_.emplace(std::move(held));
+  packed_.resize(size_);
   data_ = packed_.data();
-  if (use == Use::kRead) pack(buffer_, count, type, data_, comm);
+  if (use != Use::kWrite) pack(buffer_, count, *type_, data_);
 }
 
 int Bytes::deliver() {
-  return packed_.empty() ? MPI_SUCCESS : unpack(data_, count_, type_, buffer_, comm_);
+  return packed_.empty() ? MPI_SUCCESS : unpack(data_, count_, *type_, buffer_);
 }
 
 std::vector<MPI_Count> Numbers::first(int size) const {
@@ -129,62 +153,77 @@ std::vector<MPI_Count> Numbers::first(int size) const {
   return all;
 }
 
-Blocks::Blocks(const void* buffer, Layout layout, MPI_Datatype type, Use use, MPI_Comm comm,
-               bool apart)
+Blocks::Blocks(const void* buffer, Layout layout, MPI_Datatype type, Use use, bool apart)
     : buffer_(writable(buffer)),
       layout_(std::move(layout)),
-      type_(type),
-      comm_(comm),
       bytes_(layout_.counts.size()),
       offsets_(layout_.counts.size()),
       data_(buffer_) {
   if (std::ranges::all_of(layout_.counts, [](MPI_Count count) { return count == 0; })) return;
-  const auto element = element_bytes(type);
-  wrong_ = !element || std::ranges::any_of(layout_.counts, [](MPI_Count n) { return n < 0; });
-  if (wrong_) return;
-  extent_ = extent_of(type);
+  type_.emplace(type);
+  too_large_ = !type_->bytes();
+  if (too_large_) return;
   for (size_t rank = 0; rank < bytes_.size(); ++rank) {
-    bytes_[rank] = static_cast<size_t>(layout_.counts[rank]) * *element;
+    bytes_[rank] = static_cast<size_t>(layout_.counts[rank]) * *type_->bytes();
     total_ += bytes_[rank];
   }
-  plain_ = !apart && is_plain(type);
-  lay_out();
-  if (!plain_ && use == Use::kRead) pack_all();
+  plain_ = !apart && type_->plain() && !(use != Use::kRead && overlap());
+  lay_out(use);
 }
 
-/// libina's displacements are not negative: they count from the first block.
-void Blocks::lay_out() {
+void Blocks::lay_out(Use use) {
+  if (!plain_) {
+    lay_out_packed();
+    if (use != Use::kWrite) pack_all();
+    return;
+  }
+  // libina's displacements are not negative: they count from the first block.
   MPI_Count lowest = LLONG_MAX;
   for (size_t rank = 0; rank < bytes_.size(); ++rank)
     if (bytes_[rank] != 0) lowest = std::min(lowest, layout_.places[rank]);
-  size_t packed = 0;
-  for (size_t rank = 0; rank < bytes_.size(); ++rank) {
-    if (bytes_[rank] == 0) continue;
-    offsets_[rank] =
-        plain_ ? static_cast<size_t>((layout_.places[rank] - lowest) * extent_) : packed;
-    packed += bytes_[rank];
-  }
-  if (plain_ && total_ != 0) data_ = buffer_ + lowest * extent_;
-  if (plain_) return;
+  for (size_t rank = 0; rank < bytes_.size(); ++rank)
+    if (bytes_[rank] != 0)
+      offsets_[rank] = static_cast<size_t>((layout_.places[rank] - lowest) * type_->extent());
+  data_ = buffer_ + lowest * type_->extent();
+}
+
+void Blocks::lay_out_packed() {
+  std::exclusive_scan(bytes_.begin(), bytes_.end(), offsets_.begin(), size_t{0});
   packed_.resize(total_);
   data_ = packed_.data();
 }
 
+bool Blocks::overlap() const {
+  std::vector<size_t> order(bytes_.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::erase_if(order, [&](size_t rank) { return bytes_[rank] == 0; });
+  std::ranges::sort(order, {}, [&](size_t rank) { return layout_.places[rank]; });
+  return std::ranges::adjacent_find(order, [&](size_t a, size_t b) {
+           return layout_.places[b] - layout_.places[a] < layout_.counts[a];
+         }) != order.end();
+}
+
+size_t Blocks::span() const {
+  size_t end = 0;
+  for (size_t rank = 0; rank < bytes_.size(); ++rank)
+    end = std::max(end, offsets_[rank] + bytes_[rank]);
+  return end;
+}
+
 void Blocks::pack_all() {
   for (size_t rank = 0; rank < bytes_.size(); ++rank)
-    pack(element(rank), layout_.counts[rank], type_, data_ + offsets_[rank], comm_);
+    pack(element(rank), layout_.counts[rank], *type_, data_ + offsets_[rank]);
 }
 
 char* Blocks::element(size_t rank) const {
-  return buffer_ + layout_.places[rank] * extent_;
+  return buffer_ + layout_.places[rank] * type_->extent();
 }
 
 int Blocks::deliver() {
-  if (plain_) return MPI_SUCCESS;
+  if (packed_.empty()) return MPI_SUCCESS;
   for (size_t rank = 0; rank < bytes_.size(); ++rank) {
     if (bytes_[rank] == 0) continue;
-    const int status =
-        unpack(data_ + offsets_[rank], layout_.counts[rank], type_, element(rank), comm_);
+    const int status = unpack(data_ + offsets_[rank], layout_.counts[rank], *type_, element(rank));
     if (status != MPI_SUCCESS) return status;
   }
   return MPI_SUCCESS;

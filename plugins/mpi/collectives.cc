@@ -22,6 +22,12 @@ MPI_Count sum(const Numbers& counts, int size) {
   return all;
 }
 
+int rank_of(MPI_Comm comm) {
+  int rank = 0;
+  PMPI_Comm_rank(comm, &rank);
+  return rank;
+}
+
 int size_of(MPI_Comm comm) {
   int size = 0;
   PMPI_Comm_size(comm, &size);
@@ -68,7 +74,11 @@ const void* Reducing::input(size_t elements) {
   return truths_.data();
 }
 
-void* Reducing::output(size_t elements, bool apart) {
+void* Reducing::output(size_t elements, size_t read, InPlace in_place) {
+  const size_t size = reduction_->element_bytes;
+  const void* const from = this->in_place() ? recv_ : send_;
+  const bool apart = (from != recv_ || in_place == InPlace::kNot) &&
+                     overlap(from, read * size, recv_, elements * size);
   if (!apart && !converted()) return recv_;
   apart_.resize(elements * ina_dtype_size(reduction_->dtype));
   return apart_.data();
@@ -88,20 +98,21 @@ int Reducing::deliver() {
 }
 
 int Allreduce::begin(ina_context* context, ina_request** request) {
-  return ina_allreduce_async(context, input(count_), output(count_), count_, reduction_->dtype,
-                             reduction_->op, request);
+  return ina_allreduce_async(context, input(count_), output(count_, count_, InPlace::kAllowed),
+                             count_, reduction_->dtype, reduction_->op, request);
 }
 
 int Reduce::begin(ina_context* context, ina_request** request) {
-  return ina_reduce_async(context, input(count_), is(root_) ? output(count_) : nullptr, count_,
-                          reduction_->dtype, reduction_->op, root_, request);
+  void* const to = is(root_) ? output(count_, count_, InPlace::kAllowed) : nullptr;
+  return ina_reduce_async(context, input(count_), to, count_, reduction_->dtype, reduction_->op,
+                          root_, request);
 }
 
 int Reduce_scatter_block::begin(ina_context* context, ina_request** request) {
   // MPI's place for the result in place is another rank's part.
-  return ina_reduce_scatter_block_async(context, input(count_ * ranks()),
-                                        output(count_, in_place()), count_, reduction_->dtype,
-                                        reduction_->op, request);
+  void* const to = output(count_, count_ * ranks(), InPlace::kNot);
+  return ina_reduce_scatter_block_async(context, input(count_ * ranks()), to, count_,
+                                        reduction_->dtype, reduction_->op, request);
 }
 
 Reduce_scatter::Reduce_scatter(const void* send, void* recv, Numbers counts, MPI_Datatype type,
@@ -111,7 +122,7 @@ Reduce_scatter::Reduce_scatter(const void* send, void* recv, Numbers counts, MPI
 int Reduce_scatter::begin(ina_context* context, ina_request** request) {
   const std::vector<MPI_Count> given = counts_.first(size_);
   const std::vector<size_t> counts(given.begin(), given.end());
-  void* const to = output(counts[static_cast<size_t>(rank_)], in_place());
+  void* const to = output(counts[static_cast<size_t>(rank_)], count_, InPlace::kNot);
   return ina_reduce_scatter_async(context, input(count_), to, counts.data(), reduction_->dtype,
                                   reduction_->op, request);
 }
@@ -131,7 +142,7 @@ const char* Bcast::why_not() const {
 }
 
 int Bcast::begin(ina_context* context, ina_request** request) {
-  data_.emplace(buffer_, count_, type_, is(root_) ? Use::kRead : Use::kWrite, comm_);
+  data_.emplace(buffer_, count_, type_, is(root_) ? Use::kRead : Use::kWrite);
   return ina_broadcast_async(context, data_->data(), data_->data(), *bytes_, INA_UINT8, root_,
                              request);
 }
@@ -147,21 +158,64 @@ const char* Moving::why_not() const {
   return share_ && *share_ * ranks() <= INT_MAX ? nullptr : kTooLarge;
 }
 
-char* Moving::own(Bytes& all) const {
-  return all.data() ? all.data() + static_cast<size_t>(rank_) * *share_ : nullptr;
+char* Moving::own(char* all) const {
+  return all ? all + static_cast<size_t>(rank_) * *share_ : nullptr;
+}
+
+char* Moving::received(int blocks, Use use) {
+  apart_ = bytes_of(recv_.count, recv_.type) != share_;
+  if (apart_) {
+    receive_apart(blocks);
+    return received_apart_.data();
+  }
+  to_.emplace(recv_.buffer, recv_.count * blocks, recv_.type, use);
+  return to_->data();
+}
+
+/// A share fits into more room, as messages do.
+void Moving::receive_apart(int blocks) {
+  received_apart_.resize(*share_ * static_cast<size_t>(blocks));
+  const auto element = bytes_of(1, recv_.type), room = bytes_of(recv_.count, recv_.type);
+  if (element.value_or(0) == 0 || (room && *room < *share_)) return;
+  Blocks::Layout layout;
+  for (int block = 0; block < blocks; ++block) {
+    layout.counts.push_back(static_cast<MPI_Count>(*share_ / *element));
+    layout.places.push_back(block * recv_.count);
+  }
+  places_.emplace(recv_.buffer, std::move(layout), recv_.type, Use::kWrite, true);
+}
+
+char* Moving::sent(const Side& side, MPI_Count count) {
+  from_.emplace(side.buffer, count, side.type, Use::kRead);
+  if (to_ && overlap(from_->data(), from_->size(), to_->data(), to_->size()))
+    from_.emplace(side.buffer, count, side.type, Use::kRead, true);
+  return from_->data();
+}
+
+int Moving::deliver() {
+  return apart_ ? deliver_apart() : to_ ? to_->deliver() : MPI_SUCCESS;
+}
+
+int Moving::deliver_apart() {
+  if (*share_ == 0) return MPI_SUCCESS;
+  if (!places_) return MPI_ERR_TRUNCATE;
+  for (size_t block = 0; block < received_apart_.size() / *share_; ++block)
+    std::memcpy(places_->data() + places_->places()[block],
+                received_apart_.data() + block * *share_, places_->counts()[block]);
+  return places_->deliver();
 }
 
 Allgather::Allgather(const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv,
                      MPI_Count recv_count, MPI_Datatype recv_type, MPI_Comm comm)
     : Moving({send, send_count, send_type}, {recv, recv_count, recv_type},
-             {recv, recv_count, recv_type}, comm) {}
+             send == MPI_IN_PLACE ? Side{recv, recv_count, recv_type}
+                                  : Side{send, send_count, send_type},
+             comm) {}
 
 int Allgather::begin(ina_context* context, ina_request** request) {
   const bool in_place = send_.in_place();
-  to_.emplace(recv_.buffer, recv_.count * size_, recv_.type, in_place ? Use::kRead : Use::kWrite,
-              comm_);
-  if (!in_place) from_.emplace(send_.buffer, send_.count, send_.type, Use::kRead, comm_);
-  return ina_all_gather_async(context, in_place ? own(*to_) : from_->data(), to_->data(), *share_,
+  char* const to = received(size_, in_place ? Use::kBoth : Use::kWrite);
+  return ina_all_gather_async(context, in_place ? own(to) : sent(send_, send_.count), to, *share_,
                               INA_UINT8, request);
 }
 
@@ -176,44 +230,40 @@ Gather::Gather(const void* send, MPI_Count send_count, MPI_Datatype send_type, v
 
 int Gather::begin(ina_context* context, ina_request** request) {
   const bool in_place = send_.in_place();
-  if (is(root_))
-    to_.emplace(recv_.buffer, recv_.count * size_, recv_.type, in_place ? Use::kRead : Use::kWrite,
-                comm_);
-  if (!in_place) from_.emplace(send_.buffer, send_.count, send_.type, Use::kRead, comm_);
-  return ina_gather_async(context, in_place ? own(*to_) : from_->data(),
-                          to_ ? to_->data() : nullptr, *share_, INA_UINT8, root_, request);
+  char* const to = is(root_) ? received(size_, in_place ? Use::kBoth : Use::kWrite) : nullptr;
+  return ina_gather_async(context, in_place ? own(to) : sent(send_, send_.count), to, *share_,
+                          INA_UINT8, root_, request);
 }
 
 Scatter::Scatter(const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv,
                  MPI_Count recv_count, MPI_Datatype recv_type, int root, MPI_Comm comm)
     : Moving({send, send_count, send_type}, {recv, recv_count, recv_type},
-             recv == MPI_IN_PLACE ? Side{send, send_count, send_type}
-                                  : Side{recv, recv_count, recv_type},
+             rank_of(comm) == root ? Side{send, send_count, send_type}
+                                   : Side{recv, recv_count, recv_type},
              comm),
       root_(root) {}
 
 int Scatter::begin(ina_context* context, ina_request** request) {
   const bool in_place = recv_.in_place();
-  if (is(root_)) from_.emplace(send_.buffer, send_.count * size_, send_.type, Use::kRead, comm_);
-  if (!in_place) to_.emplace(recv_.buffer, recv_.count, recv_.type, Use::kWrite, comm_);
-  return ina_scatter_async(context, from_ ? from_->data() : nullptr,
-                           in_place ? own(*from_) : to_->data(), *share_, INA_UINT8, root_,
+  char* const to = in_place ? nullptr : received(1);
+  char* const from = is(root_) ? sent(send_, send_.count * size_) : nullptr;
+  return ina_scatter_async(context, from, in_place ? own(from) : to, *share_, INA_UINT8, root_,
                            request);
 }
 
 Alltoall::Alltoall(const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv,
                    MPI_Count recv_count, MPI_Datatype recv_type, MPI_Comm comm)
     : Moving({send, send_count, send_type}, {recv, recv_count, recv_type},
-             {recv, recv_count, recv_type}, comm) {}
+             send == MPI_IN_PLACE ? Side{recv, recv_count, recv_type}
+                                  : Side{send, send_count, send_type},
+             comm) {}
 
 int Alltoall::begin(ina_context* context, ina_request** request) {
   const Side& side = send_.in_place() ? recv_ : send_;
-  from_.emplace(side.buffer, side.count * size_, side.type, Use::kRead, comm_);
-  to_.emplace(recv_.buffer, recv_.count * size_, recv_.type, Use::kWrite, comm_);
-  if (send_.in_place() && *share_ != 0)
-    apart_.assign(from_->data(), from_->data() + *share_ * ranks());
-  return ina_all_to_all_async(context, apart_.empty() ? from_->data() : apart_.data(), to_->data(),
-                              *share_, INA_UINT8, request);
+  char* const to = received(size_);
+  // libina exchanges nothing in place.
+  return ina_all_to_all_async(context, sent(side, side.count * size_), to, *share_, INA_UINT8,
+                              request);
 }
 
 // ---- what moves, in shares of any size
@@ -236,12 +286,31 @@ const char* Allgatherv::why_not() const {
 int Allgatherv::begin(ina_context* context, ina_request** request) {
   const bool in_place = send_.in_place();
   to_.emplace(recv_, Blocks::Layout{counts_.first(size_), places_.first(size_)}, type_,
-              in_place ? Use::kRead : Use::kWrite, comm_);
-  if (!in_place) from_.emplace(send_.buffer, send_.count, send_.type, Use::kRead, comm_);
-  const char* const from =
-      in_place ? to_->data() + to_->places()[static_cast<size_t>(rank_)] : from_->data();
-  return ina_all_gatherv_async(context, from, to_->data(), to_->counts(), to_->places(), INA_UINT8,
-                               request);
+              in_place ? Use::kBoth : Use::kWrite);
+  if (to_->too_large() || (!in_place && !bytes_of(send_.count, send_.type)))
+    return kElementTooLarge;
+  return ina_all_gatherv_async(context, in_place ? own() : sent(), to_->data(), to_->counts(),
+                               to_->places(), INA_UINT8, request);
+}
+
+const char* Allgatherv::own() {
+  return to_->data() + to_->places()[static_cast<size_t>(rank_)];
+}
+
+/// libina reads as many bytes as there are to receive.
+const char* Allgatherv::sent() {
+  from_.emplace(send_.buffer, send_.count, send_.type, Use::kRead);
+  if (overlap(from_->data(), from_->size(), to_->data(), to_->span()))
+    from_.emplace(send_.buffer, send_.count, send_.type, Use::kRead, true);
+  if (from_->size() >= share_) return from_->data();
+  padded_.assign(from_->data(), from_->data() + from_->size());
+  padded_.resize(share_);
+  return padded_.data();
+}
+
+int Allgatherv::deliver() {
+  const int status = to_->deliver();
+  return from_ && from_->size() > share_ ? MPI_ERR_TRUNCATE : status;
 }
 
 Exchange::Layout Exchange::one(int rank, MPI_Count count) const {
@@ -255,8 +324,9 @@ Exchange::Layout Exchange::all(const Numbers& counts, const Numbers& places) con
 }
 
 int Exchange::begin(ina_context* context, ina_request** request) {
-  lay_out();
-  if (from_->wrong() || to_->wrong()) return kWrongArguments;
+  lay_out(false);
+  if (from_->too_large() || to_->too_large()) return kElementTooLarge;
+  if (overlap(from_->data(), from_->span(), to_->data(), to_->span())) lay_out(true);
   bytes_ = from_->total();
   return ina_all_to_allv_async(context, from_->data(), to_->data(), from_->counts(),
                                from_->places(), to_->counts(), to_->places(), INA_UINT8, request);
@@ -273,13 +343,13 @@ Gatherv::Gatherv(const void* send, MPI_Count send_count, MPI_Datatype send_type,
       type_(recv_type),
       root_(root) {}
 
-void Gatherv::lay_out() {
+void Gatherv::lay_out(bool apart) {
   Layout received = is(root_) ? all(counts_, places_) : none();
   // Data in place is there already.
   if (send_.in_place()) received.counts[static_cast<size_t>(rank_)] = 0;
   from_.emplace(send_.buffer, send_.in_place() ? none() : one(root_, send_.count), send_.type,
-                Use::kRead, comm_);
-  to_.emplace(recv_, std::move(received), type_, Use::kWrite, comm_);
+                Use::kRead, apart);
+  to_.emplace(recv_, std::move(received), type_, Use::kWrite);
 }
 
 Scatterv::Scatterv(const void* send, Numbers send_counts, Numbers places, MPI_Datatype send_type,
@@ -293,12 +363,12 @@ Scatterv::Scatterv(const void* send, Numbers send_counts, Numbers places, MPI_Da
       recv_{recv, recv_count, recv_type},
       root_(root) {}
 
-void Scatterv::lay_out() {
+void Scatterv::lay_out(bool apart) {
   Layout sent = is(root_) ? all(counts_, places_) : none();
   if (recv_.in_place()) sent.counts[static_cast<size_t>(rank_)] = 0;
-  from_.emplace(send_, std::move(sent), type_, Use::kRead, comm_);
+  from_.emplace(send_, std::move(sent), type_, Use::kRead, apart);
   to_.emplace(recv_.buffer, recv_.in_place() ? none() : one(root_, recv_.count), recv_.type,
-              Use::kWrite, comm_);
+              Use::kWrite);
 }
 
 Alltoallv::Alltoallv(const void* send, Numbers send_counts, Numbers send_places,
@@ -314,14 +384,14 @@ Alltoallv::Alltoallv(const void* send, Numbers send_counts, Numbers send_places,
       recv_places_(recv_places),
       recv_type_(recv_type) {}
 
-void Alltoallv::lay_out() {
+void Alltoallv::lay_out(bool apart) {
   Layout received = all(recv_counts_, recv_places_);
   // libina exchanges nothing in place.
   if (send_ == MPI_IN_PLACE)
-    from_.emplace(recv_, received, recv_type_, Use::kRead, comm_, true);
+    from_.emplace(recv_, received, recv_type_, Use::kRead, true);
   else
-    from_.emplace(send_, all(send_counts_, send_places_), send_type_, Use::kRead, comm_);
-  to_.emplace(recv_, std::move(received), recv_type_, Use::kWrite, comm_);
+    from_.emplace(send_, all(send_counts_, send_places_), send_type_, Use::kRead, apart);
+  to_.emplace(recv_, std::move(received), recv_type_, Use::kWrite);
 }
 
 }  // namespace ina::mpi

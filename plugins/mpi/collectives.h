@@ -11,12 +11,13 @@
 
 #include "plugins/mpi/abi.h"
 #include "plugins/mpi/bytes.h"
+#include "plugins/mpi/faults.h"
 #include "plugins/mpi/types.h"
 
 namespace ina::mpi {
 
-/// A status of begin() beside libina's own: the arguments make no sense.
-constexpr int kWrongArguments = -1000;
+/// A status of begin() beside libina's own: an element has more than 2 GiB.
+constexpr int kElementTooLarge = -1000;
 
 class Collective {
  public:
@@ -25,6 +26,8 @@ class Collective {
   Collective(const Collective&) = delete;
   Collective& operator=(const Collective&) = delete;
 
+  /// What is wrong with the arguments. For MPI to say, where it says so.
+  virtual Faults faults() const { return {}; }
   /// Why MPI has to do it, or null. That depends only on values that all ranks of the call have
   /// alike: the operation, the datatype of a reduction, the bytes. Something local (an address,
   /// memory, a datatype where the ranks' may differ) would let some ranks wait in the switch for
@@ -63,10 +66,13 @@ class Reducing : public Collective {
   Reducing(const void* send, void* recv, MPI_Count count, MPI_Datatype type, MPI_Op op,
            MPI_Comm comm);
   bool in_place() const { return send_ == MPI_IN_PLACE; }
+  void look_at_buffers(Faults& faults, size_t sent, size_t received) const;
   /// Where libina reads `elements` elements.
   const void* input(size_t elements);
-  /// Where libina writes as many. `apart`: not where it reads them.
-  void* output(size_t elements, bool apart = false);
+  enum class InPlace { kAllowed, kNot };
+  /// Where libina writes `elements` elements, when it reads `read` ones at input()'s. It takes the
+  /// same place for both at most if `in_place` says so.
+  void* output(size_t elements, size_t read, InPlace in_place);
 
   const void* const send_;
   void* const recv_;
@@ -85,6 +91,7 @@ class Allreduce : public Reducing {
   Allreduce(const void* send, void* recv, MPI_Count count, MPI_Datatype type, MPI_Op op,
             MPI_Comm comm)
       : Reducing(send, recv, count, type, op, comm) {}
+  Faults faults() const override;
   int begin(ina_context* context, ina_request** request) override;
 };
 
@@ -93,6 +100,7 @@ class Reduce : public Reducing {
   Reduce(const void* send, void* recv, MPI_Count count, MPI_Datatype type, MPI_Op op, int root,
          MPI_Comm comm)
       : Reducing(send, recv, count, type, op, comm), root_(root) {}
+  Faults faults() const override;
   int begin(ina_context* context, ina_request** request) override;
 
  private:
@@ -104,6 +112,7 @@ class Reduce_scatter_block : public Reducing {
   Reduce_scatter_block(const void* send, void* recv, MPI_Count count, MPI_Datatype type, MPI_Op op,
                        MPI_Comm comm)
       : Reducing(send, recv, count, type, op, comm) {}
+  Faults faults() const override;
   int begin(ina_context* context, ina_request** request) override;
 };
 
@@ -111,6 +120,7 @@ class Reduce_scatter : public Reducing {
  public:
   Reduce_scatter(const void* send, void* recv, Numbers counts, MPI_Datatype type, MPI_Op op,
                  MPI_Comm comm);
+  Faults faults() const override;
   int begin(ina_context* context, ina_request** request) override;
 
  private:
@@ -120,6 +130,7 @@ class Reduce_scatter : public Reducing {
 class Bcast : public Collective {
  public:
   Bcast(void* buffer, MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm);
+  Faults faults() const override;
   const char* why_not() const override;
   size_t bytes() const override { return bytes_.value_or(0); }
   int begin(ina_context* context, ina_request** request) override;
@@ -147,23 +158,37 @@ class Moving : public Collective {
  public:
   const char* why_not() const override;
   size_t bytes() const override { return share_.value_or(0); }
-  int deliver() override { return to_ ? to_->deliver() : MPI_SUCCESS; }
+  int deliver() override;
 
  protected:
-  /// The share is that of `known`, which this rank has an argument of.
+  /// The share is that of `known`: what this rank sends, if it has an argument of that.
   Moving(Side send, Side recv, const Side& known, MPI_Comm comm);
   /// This rank's share of all ranks'.
-  char* own(Bytes& all) const;
+  char* own(char* all) const;
+  /// Where libina writes the shares of `blocks` ranks. Where the program has given them another
+  /// size, that is apart.
+  char* received(int blocks, Use use = Use::kWrite);
+  /// Where libina reads `count` elements of a buffer, which may overlap with what is received.
+  char* sent(const Side& side, MPI_Count count);
 
   const Side send_, recv_;
   const std::optional<size_t> share_;
   std::optional<Bytes> from_, to_;
+
+ private:
+  void receive_apart(int blocks);
+  int deliver_apart();
+
+  bool apart_ = false;
+  std::vector<char> received_apart_;
+  std::optional<Blocks> places_;  ///< for what is received apart; none: too small
 };
 
 class Allgather : public Moving {
  public:
   Allgather(const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv,
             MPI_Count recv_count, MPI_Datatype recv_type, MPI_Comm comm);
+  Faults faults() const override;
   int begin(ina_context* context, ina_request** request) override;
 };
 
@@ -171,6 +196,7 @@ class Gather : public Moving {
  public:
   Gather(const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv,
          MPI_Count recv_count, MPI_Datatype recv_type, int root, MPI_Comm comm);
+  Faults faults() const override;
   int begin(ina_context* context, ina_request** request) override;
 
  private:
@@ -181,6 +207,7 @@ class Scatter : public Moving {
  public:
   Scatter(const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv,
           MPI_Count recv_count, MPI_Datatype recv_type, int root, MPI_Comm comm);
+  Faults faults() const override;
   int begin(ina_context* context, ina_request** request) override;
 
  private:
@@ -191,10 +218,8 @@ class Alltoall : public Moving {
  public:
   Alltoall(const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv,
            MPI_Count recv_count, MPI_Datatype recv_type, MPI_Comm comm);
+  Faults faults() const override;
   int begin(ina_context* context, ina_request** request) override;
-
- private:
-  std::vector<char> apart_;  ///< libina exchanges nothing in place
 };
 
 /// All ranks know all counts.
@@ -202,12 +227,16 @@ class Allgatherv : public Collective {
  public:
   Allgatherv(const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv,
              Numbers recv_counts, Numbers places, MPI_Datatype recv_type, MPI_Comm comm);
+  Faults faults() const override;
   const char* why_not() const override;
   size_t bytes() const override { return share_; }
   int begin(ina_context* context, ina_request** request) override;
-  int deliver() override { return to_->deliver(); }
+  int deliver() override;
 
  private:
+  const char* own();
+  const char* sent();
+
   const Side send_;
   void* const recv_;
   const Numbers counts_, places_;
@@ -215,6 +244,7 @@ class Allgatherv : public Collective {
   bool fits_ = true;
   size_t share_ = 0;
   std::optional<Bytes> from_;
+  std::vector<char> padded_;  ///< what is sent, if it is less than what is received
   std::optional<Blocks> to_;
 };
 
@@ -229,8 +259,8 @@ class Exchange : public Collective {
  protected:
   using Collective::Collective;
   using Layout = Blocks::Layout;
-  /// Fills from_ and to_.
-  virtual void lay_out() = 0;
+  /// Fills from_ and to_. `apart`: what is sent is a copy in any case.
+  virtual void lay_out(bool apart) = 0;
   /// One block, which is for `rank` or comes from there.
   Layout one(int rank, MPI_Count count) const;
   Layout none() const { return one(0, 0); }
@@ -246,9 +276,10 @@ class Gatherv : public Exchange {
  public:
   Gatherv(const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv,
           Numbers recv_counts, Numbers places, MPI_Datatype recv_type, int root, MPI_Comm comm);
+  Faults faults() const override;
 
  private:
-  void lay_out() override;
+  void lay_out(bool apart) override;
   const Side send_;
   void* const recv_;
   const Numbers counts_, places_;
@@ -260,9 +291,10 @@ class Scatterv : public Exchange {
  public:
   Scatterv(const void* send, Numbers send_counts, Numbers places, MPI_Datatype send_type,
            void* recv, MPI_Count recv_count, MPI_Datatype recv_type, int root, MPI_Comm comm);
+  Faults faults() const override;
 
  private:
-  void lay_out() override;
+  void lay_out(bool apart) override;
   const void* const send_;
   const Numbers counts_, places_;
   const MPI_Datatype type_;
@@ -275,9 +307,10 @@ class Alltoallv : public Exchange {
   Alltoallv(const void* send, Numbers send_counts, Numbers send_places, MPI_Datatype send_type,
             void* recv, Numbers recv_counts, Numbers recv_places, MPI_Datatype recv_type,
             MPI_Comm comm);
+  Faults faults() const override;
 
  private:
-  void lay_out() override;
+  void lay_out(bool apart) override;
   const void* const send_;
   const Numbers send_counts_, send_places_;
   const MPI_Datatype send_type_;

@@ -150,7 +150,10 @@ int Communicator::run(Collective& call) {
     PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &ignored, MPI_STATUS_IGNORE);
     ::sched_yield();
   }
-  return status == INA_OK ? call.deliver() : fail(status);
+  if (status != INA_OK) return fail(status);
+  const int delivered = call.deliver();
+  if (delivered != MPI_SUCCESS) PMPI_Comm_call_errhandler(comm_, delivered);
+  return delivered;
 }
 
 int Communicator::start(std::unique_ptr<Collective> call, MPI_Request* request, size_t& bytes) {
@@ -177,11 +180,12 @@ std::vector<std::shared_ptr<Request>> Communicator::running() {
 }
 
 int Communicator::complain(int status) const {
-  const bool ours = status == kWrongArguments;
-  std::fprintf(
-      stderr, "ina: rank %d: %s: %s\n", rank_, ours ? "wrong arguments" : ina_status_name(status),
-      ours ? "a count is negative, or an element has more than 2 GiB" : ina_last_error(context_));
-  return MPI_ERR_OTHER;
+  const bool ours = status == kElementTooLarge;
+  std::fprintf(stderr, "ina: rank %d: %s: %s\n", rank_,
+               ours ? "wrong arguments" : ina_status_name(status),
+               ours ? "an element has more than 2 GiB" : ina_last_error(context_));
+  // Messages that differ in length are the most frequent reason for a mismatch.
+  return ours ? MPI_ERR_COUNT : status == INA_ERR_MISMATCH ? MPI_ERR_TRUNCATE : MPI_ERR_OTHER;
 }
 
 int Communicator::fail(int status) const {

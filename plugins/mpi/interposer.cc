@@ -14,6 +14,7 @@
 #include "plugins/mpi/interposer.h"
 #include "plugins/mpi/report.h"
 #include "plugins/mpi/requests.h"
+#include "plugins/mpi/self.h"
 
 namespace ina::mpi {
 
@@ -27,27 +28,36 @@ void find_mpi_of(void* caller) {
   ::dlopen(module.dli_fname, RTLD_LAZY | RTLD_GLOBAL | RTLD_NOLOAD);
 }
 
-bool is_intercommunicator(MPI_Comm comm) {
-  int inter = 0;
-  PMPI_Comm_test_inter(comm, &inter);
-  return inter != 0;
-}
-
 template <class Leave>
 int leave_to_mpi(const char* function, const std::string& why, Leave leave) {
   Report::of_process().left(function, why);
   return leave();
 }
 
+/// Where MPI has no word for what is wrong.
+int fail(MPI_Comm comm, int error) {
+  PMPI_Comm_call_errhandler(comm, error);
+  return error;
+}
+
+/// MPI says what is wrong with arguments, before it sends anything, in its own words.
+constexpr const char* kRefused = "arguments that it refuses";
+
 /// `make` gives the call as a Collective, `leave` is MPI's own function.
 template <class Make, class Leave>
 int blocking(const char* function, MPI_Comm comm, Make make, Leave leave) {
-  if (comm == MPI_COMM_NULL) return leave();
-  if (is_intercommunicator(comm)) return leave_to_mpi(function, "intercommunicator", leave);
+  if (comm == MPI_COMM_NULL || self() == MPI_COMM_NULL) return leave();
+  int inter = 0;
+  if (const int error = PMPI_Comm_test_inter(comm, &inter); error != MPI_SUCCESS) return error;
+  if (inter) return leave_to_mpi(function, "intercommunicator", leave);
   auto call = make();
-  if (call.why_not()) return leave_to_mpi(function, call.why_not(), leave);
+  const Faults faults = call.faults();
+  if (faults.reported_by_mpi()) return leave_to_mpi(function, kRefused, leave);
+  if (faults.error() == MPI_SUCCESS && call.why_not())
+    return leave_to_mpi(function, call.why_not(), leave);
   Communicator& communicator = Communicator::of(comm);
   if (!communicator.usable()) return leave_to_mpi(function, communicator.why_not(), leave);
+  if (faults.error() != MPI_SUCCESS) return fail(comm, faults.error());
   const int status = communicator.run(call);
   Report::of_process().taken(function, call.bytes());
   return status;
@@ -56,14 +66,22 @@ int blocking(const char* function, MPI_Comm comm, Make make, Leave leave) {
 /// The same with a unique_ptr of `make`.
 template <class Make, class Leave>
 int nonblocking(const char* function, MPI_Comm comm, MPI_Request* request, Make make, Leave leave) {
-  if (comm == MPI_COMM_NULL) return leave();
-  if (is_intercommunicator(comm)) return leave_to_mpi(function, "intercommunicator", leave);
+  if (comm == MPI_COMM_NULL || self() == MPI_COMM_NULL) return leave();
+  int inter = 0;
+  if (const int error = PMPI_Comm_test_inter(comm, &inter); error != MPI_SUCCESS) return error;
+  if (inter) return leave_to_mpi(function, "intercommunicator", leave);
   if (!Request::offered()) return leave_to_mpi(function, "MPI's progress cannot be joined", leave);
   auto call = make();
-  if (call->why_not()) return leave_to_mpi(function, call->why_not(), leave);
+  const Faults faults = call->faults();
+  if (faults.reported_by_mpi() || (!request && !kOpenMpi))
+    return leave_to_mpi(function, kRefused, leave);
+  if (faults.error() == MPI_SUCCESS && call->why_not())
+    return leave_to_mpi(function, call->why_not(), leave);
   Communicator* const communicator = Communicator::known(comm);
   if (!communicator) return leave_to_mpi(function, "before any blocking call", leave);
   if (!communicator->usable()) return leave_to_mpi(function, communicator->why_not(), leave);
+  if (faults.error() != MPI_SUCCESS) return fail(comm, faults.error());
+  if (!request) return fail(comm, MPI_ERR_ARG);
   size_t bytes = 0;
   const int status = communicator->start(std::move(call), request, bytes);
   Report::of_process().taken(function, bytes);
@@ -88,7 +106,9 @@ void require_own_mpi(void* caller) {
 int initialise(void* caller, const std::function<int()>& initialise_mpi) {
   require_own_mpi(caller);
   const int status = initialise_mpi();
-  if (status == MPI_SUCCESS) Communicator::of(MPI_COMM_WORLD);
+  if (status != MPI_SUCCESS) return status;
+  self();  // before the program has handles that it frees: MPI gives their numbers again
+  Communicator::of(MPI_COMM_WORLD);
   return status;
 }
 

@@ -102,6 +102,45 @@ class InterposerTest(unittest.TestCase):
         self.assertEqual((status, said.strip()), (0, "all right"), errors)
         self.assertEqual((taken(errors), reasons(errors)), (NONBLOCKING, set()), errors)
 
+    def test_freed_handles(self):
+        """Handles that the program frees before a nonblocking call has ended."""
+        for arguments in ([], ["comm"]):
+            for ranks in (2, 4):
+                status, said, errors = self.run_program(ranks, LIBRARY, program="freed", arguments=arguments, INA_MPI_REPORT="1")
+                self.assertEqual((status, said.strip()), (0, "all right"), errors)
+                self.assertEqual(set(NONBLOCKING) - set(taken(errors)), set(), errors)
+
+    def test_overlaps(self):
+        """Blocks that overlap, and what is sent with what is received."""
+        for ranks in (2, 4):
+            status, said, errors = self.run_program(ranks, LIBRARY, program="overlaps", INA_MPI_REPORT="1", TAKEN_OVER="1")
+            self.assertEqual((status, said.strip()), (0, "all right"), errors)
+            self.assertLessEqual({"MPI_Allgatherv", "MPI_Alltoallv", "MPI_Gatherv", "MPI_Scatterv"}, set(taken(errors)), errors)
+
+    def arguments_of(self, library, *mode):
+        """Returns what each of two ranks has seen of calls with wrong arguments."""
+        with tempfile.TemporaryDirectory(prefix="ina-mpi-") as folder:
+            status, said, errors = self.run_program(2, library, program="arguments", arguments=[f"{folder}/seen", *mode])
+            self.assertEqual((status, said.strip()), (0, "all right"), errors)
+            return [(pathlib.Path(folder) / f"seen.{rank}").read_text().splitlines() for rank in range(2)]
+
+    def test_arguments(self):
+        """Wrong arguments have MPI's own class of error and handler, and the communicator goes on."""
+        plain, seen = self.arguments_of(None), self.arguments_of(LIBRARY)
+        self.assertEqual(plain, seen)
+        for lines in seen:
+            for function in TAKEN + SHARES:
+                self.assertTrue(any(line.startswith(f"{function} form") for line in lines), function)
+
+    def test_arguments_that_mpi_does_not_look_at(self):
+        for lines in self.arguments_of(LIBRARY, "unnoticed"):
+            for line in lines:
+                self.assertRegex(line, r": [1-9]\d*( own handler hears \d+)?$")
+
+    def test_fatal_arguments(self):
+        status, said, _ = self.run_program(2, LIBRARY, program="arguments", arguments=[f"{self.switch.folder}/fatal", "fatal"])
+        self.assertEqual((status != 0, said), (True, ""))
+
     def test_fortran(self):
         ways = [name for name in PROGRAMS if name.startswith("fortran-")]
         if not ways:
@@ -154,7 +193,7 @@ class InterposerTest(unittest.TestCase):
         self.assertEqual(sorted(done.stdout.splitlines()), [f"rank {rank} of 3" for rank in range(3)])
 
     def test_programs_without_preload(self):
-        for program in sorted(name for name in set(PROGRAMS) - {"collectives", "lost"} if "example-" not in name):
+        for program in sorted(name for name in set(PROGRAMS) - {"arguments", "collectives", "lost"} if "example-" not in name):
             status, said, errors = self.run_program(2, program=program)
             self.assertEqual((status, said.strip()), (0, "all right"), errors)
 
