@@ -4,11 +4,11 @@ test covers start, the process's rights, a reload, a restart after a kill, the w
 a wrong configuration, and a stop, all while a job runs. With af_packet or af_xdp instead: a port of this
 kind, with the unit of the fallback server at its other end.
 
-    service_test.py UNITS INA_SWITCHD INACTL LOAD_WORKER INA_PSD PREFIX [af_packet | af_xdp]
+    service_test.py BUILD PREFIX [af_packet | af_xdp]
 
-UNITS is the folder of the unit files as they are installed below PREFIX. The root folder of the
-namespaces is this machine's with a memory file system over it, so that no files of the test remain.
-Needs root, a cgroup2 mount and overlayfs; ends with 77 without them.
+The root folder of the namespaces is this machine's with a memory file system over it, so that no files of the test
+remain. Programs of the folder BUILD are copied below PREFIX: BUILD may lie where the units see nothing, such as below
+/tmp or /home. Needs root, a cgroup2 mount and overlayfs; ends with 77 without them.
 """
 
 import os
@@ -25,6 +25,8 @@ sys.path.insert(0, str(ROOT / "tests/support"))
 from own_systemd import AF_PACKET, AF_XDP, booted, linked_server, obstacle, wait_for  # noqa: E402
 
 SKIPPED = 77
+PROGRAMS = ("switchd/ina-switchd", "programs/inactl/inactl", "programs/psd/ina-psd", "tests/switchd/load_worker")
+LIBRARIES = ("client/libina.so.0", "control/libina-tls.so")
 DEADLINE_S = 60
 SOCKET = "/run/ina/switch.sock"
 # Shorter than in the unit, whose timeout allows for busy machines.
@@ -40,7 +42,20 @@ cd "$1/root"
 """
 
 
-def lay_out(over, units, switchd, inactl, load_worker, psd, prefix):
+def copy_programs(build, prefix, over):
+    """Puts programs into `prefix`/bin. They find their libraries by paths within the build, so links lead to copies
+    that lie as in the build."""
+    copies = prefix / "lib/ina-build"
+    (over / prefix.relative_to("/") / "bin").mkdir(parents=True)
+    for name in PROGRAMS + LIBRARIES:
+        place = over / (copies / name).relative_to("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(build / name, place)
+        if name in PROGRAMS:
+            (over / prefix.relative_to("/") / "bin" / place.name).symlink_to(copies / name)
+
+
+def lay_out(over, build, prefix):
     """Writes the files that are laid over this machine's: the installation, and the necessary part
     of systemd's own files."""
     system = over / "etc/systemd/system"
@@ -48,15 +63,12 @@ def lay_out(over, units, switchd, inactl, load_worker, psd, prefix):
     # Opaque: hides all units that this machine has enabled.
     os.setxattr(system, "trusted.overlay.opaque", b"y")
     (system / "ina-test.target").write_text("[Unit]\nDescription=INA test\n")
-    for unit in units.glob("*.service"):
+    for unit in (build / "conf/systemd").glob("*.service"):
         shutil.copy(unit, system / unit.name)
     drop_in = system / "ina-switchd.service.d"
     drop_in.mkdir()
     (drop_in / "test.conf").write_text(DROP_IN)
-    programs = over / prefix.relative_to("/") / "bin"
-    programs.mkdir(parents=True)
-    for program in (switchd, inactl, load_worker, psd):
-        shutil.copy(program, programs / program.name)
+    copy_programs(build, prefix, over)
     config = over / prefix.relative_to("/") / "etc" if prefix != pathlib.Path("/usr") else over / "etc"
     (config / "ina").mkdir(parents=True)
     (config / "default").mkdir()
@@ -177,7 +189,7 @@ def check_port(system, config, kind):
         assert system.show("Result", "ina-psd") == "success"
 
 
-def main(units, switchd, inactl, load_worker, psd, prefix, kind=None):
+def main(build, prefix, kind=None):
     port = {None: None, "af_packet": AF_PACKET, "af_xdp": AF_XDP}[kind]
     why_not = obstacle() or (port and port.obstacle())
     if not why_not and not pathlib.Path("/lib/systemd/systemd").exists():
@@ -190,7 +202,7 @@ def main(units, switchd, inactl, load_worker, psd, prefix, kind=None):
         over, memory, log = folder / "over", folder / "memory", folder / "log"
         over.mkdir()
         memory.mkdir()
-        config = lay_out(over, pathlib.Path(units), *map(pathlib.Path, (switchd, inactl, load_worker, psd, prefix)))
+        config = lay_out(over, *map(pathlib.Path, (build, prefix)))
         try:
             with booted(OVERLAY, (memory, over), log, "ina-test.target", "console") as system:
                 if port:
