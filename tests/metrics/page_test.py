@@ -13,6 +13,7 @@ import json
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -44,7 +45,8 @@ metrics: {{listen: "127.0.0.1:{port}"}}
 log: {{level: critical}}
 """
 # A job name that a worker may choose.
-HOSTILE = "<img src=x onerror=\"document.title='broken'\">&amp;"
+HOSTILE = "<img src=x onerror=\"document.title='broken'\">&amp;\u202e"
+SHOWN = HOSTILE.replace("\u202e", "\\u{202e}")
 PAGE = {"/": "text/html; charset=utf-8", "/page.css": "text/css; charset=utf-8",
         "/page.js": "text/javascript; charset=utf-8", "/status.json": "application/json",
         "/slots.json": "application/json"}
@@ -156,15 +158,15 @@ def job_rows(browser, name):
 
 def check_figures(browser, switch):
     """Names are shown as text, and numbers are those of /status.json."""
-    wait_until("the job's row", lambda: job_rows(browser, HOSTILE))
-    assert browser.ask("document.title") == "INA switch"
+    wait_until("the job's row", lambda: job_rows(browser, SHOWN))
+    assert browser.ask("document.title").endswith(f"{socket.gethostname()} · INA switch")
     assert browser.ask("document.images.length") == 0
-    wait_until("a rate", lambda: job_rows(browser, HOSTILE)[0][3] not in ("–", "0"))
-    row = job_rows(browser, HOSTILE)[0]
+    wait_until("a rate", lambda: job_rows(browser, SHOWN)[0][3] not in ("–", "0"))
+    row = job_rows(browser, SHOWN)[0]
     assert row[1:3] == ["running", "2 of 2"] and row[4].endswith("B/s"), row
     wait_until("a trend", lambda: browser.ask("document.querySelector('#jobs polyline').points.length") > 1)
     assert browser.ask("document.querySelectorAll('#map i').length") == SLOTS
-    wait_until("used slots", lambda: browser.ask("document.querySelectorAll('#map [class^=age]').length") > 0)
+    wait_until("used slots", lambda: browser.ask("document.querySelectorAll('#map [class^=age], #map .kept').length") > 0)
     # Other counters, such as that of packets sent twice, may change.
     mismatches = read_json(switch, "/status.json")["aggregator"]["drops"]["mismatch"]
     wait_until("drops", lambda: ["aggregator", "mismatch", f"{mismatches:,}"] in
@@ -204,7 +206,7 @@ def check_keys(browser):
 def check_straggler(browser, worker):
     worker.send_signal(signal.SIGSTOP)
     wait_until("a straggler", lambda: [row for row in rows(browser, "stragglers")
-                                       if row[0].endswith(f"/{HOSTILE}") and row[1].startswith("rank 1 (")])
+                                       if row[0].endswith(f"/{SHOWN}") and row[1].startswith("rank 1 (")])
     worker.send_signal(signal.SIGCONT)
     wait_until("no straggler", lambda: not rows(browser, "stragglers"))
 
