@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
-"""Third-party MPI programs, with the interposer and without: mpi4py's test suite and HPCC.
+"""Third-party MPI programs, with the interposer and without: mpi4py's test suite, HPCC, MPICH's tests, ScaLAPACK's and MUMPS's.
 
-    bench_mpi_suites.py --build FOLDER [--mpi4py SOURCE] [--hpcc SOURCE] [--mpi openmpi|mpich] [--only MODULES]
-                        [--ranks N] [--run all|missing] [--quick] [--json FILE]
+    bench_mpi_suites.py --build FOLDER [--mpi4py SOURCE] [--hpcc SOURCE] [--mpich SOURCE] [--packaged NAMES]
+                        [--mpi openmpi|mpich] [--only MODULES] [--ranks N] [--most-ranks N] [--run all|missing] [--quick]
+                        [--json FILE]
 
 SOURCE is a folder with the program's source: mpi4py of the version of Debian's package (3.1.4),
-HPCC 1.5.0. Each is built once against each MPI in BUILD/foreign. Every module of mpi4py's suite
-runs on two ranks (--ranks), once plain and once with the interposer. HPCC runs in the same way on
-four ranks (two where the MPI spins). The benchmark fails if a test fails with the interposer alone,
-or a program does not end in time with it alone. --only: the modules of mpi4py whose names contain
-one of these words (commas between them); --quick is --only cco, the collectives.
+HPCC 1.5.0, MPICH 4.0.2 (`apt-get source mpich`). Each is built once against each MPI in
+BUILD/foreign. Every module of mpi4py's suite runs on two ranks (--ranks), once plain and once with
+the interposer. HPCC runs in the same way on four ranks (two where the MPI spins), and so do MPICH's
+tests of collectives, communicators, messages and threads, on the ranks that their lists have, four
+(--most-ranks) at most. --packaged scalapack,mumps: the programs of Debian's packages
+scalapack-mpi-test and mumps-test. The benchmark fails if a test fails with the interposer alone, or a program does not
+end in time with it alone. --only: the modules of mpi4py, folders of MPICH's tests or packages
+whose names contain one of these words (commas between them); --quick is --only cco, the collectives.
 
 --json writes {"meta", "rows": [{"suite", "module", "mpi", "ranks", "tests", "skipped", "failed",
 "failed_plain", "new", "unfinished", "unfinished_plain", "calls", "taken", "left": {reason:
-calls}, "commit", "time", "command", "cpu"}]}, a row for each module of mpi4py and each run of HPCC,
+calls}, "commit", "time", "command", "cpu"}]}, a row for each module of mpi4py, each folder of MPICH's tests, each package and each run of HPCC,
 and writes it after each. calls: collective calls of rank 0; failed: tests that fail with the
 interposer; new: tests that fail with the interposer alone, which decide the result.
 
@@ -32,7 +36,7 @@ import shutil
 import signal
 import subprocess
 
-from benchlib import command_line, metadata, results, table
+from benchlib import command_line, metadata, mpi_programs, results, table
 from benchlib.errors import BenchError
 from benchlib.mpi import AS_ROOT, MPIRUN, SPINS
 from benchlib.processes import temporary_folder
@@ -41,7 +45,7 @@ from benchlib.switch import Switch
 
 PYTHON = "/usr/bin/python3"  # Debian's Python, which matches Debian's MPI
 BUILD_DEADLINE_S = 1800
-MODULE_DEADLINE_S, HPCC_DEADLINE_S = 180, 600
+MODULE_DEADLINE_S, HPCC_DEADLINE_S, PROGRAM_DEADLINE_S = 180, 600, 300
 MPI4PY_RANKS = 2
 QUICK_WORDS = ["cco"]
 WAYS = ("plain", "ina")
@@ -148,16 +152,21 @@ def built(source, target, command):
     return target
 
 
-def mpirun(build, mpi, way, ranks, command, folder, deadline_s):
-    """Runs a program on ranks. Returns each rank's standard error, by rank. None: the program did
-    not end in time."""
+# What a program has written: each rank's standard error, and all ranks' standard output.
+Finished = collections.namedtuple("Finished", "status said errors")
+
+
+def mpirun(build, mpi, way, ranks, command, folder, deadline_s, program=None):
+    """Runs a command on ranks, for `program` where and as that says. None: it did not end in time."""
     for old in folder.glob("err.*"):
         old.unlink()
     preload = [f"LD_PRELOAD={build / f'plugins/mpi/libina_mpi_{mpi}.so'}", "INA_MPI_REPORT=1"] if way == "ina" else []
+    environment = program.environment if program else []
     shell = f'exec "$@" 2>{folder}/err.${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}'
-    command = [*MPIRUN[mpi], "-n", str(ranks), "sh", "-c", shell, "sh", "env", *preload, *map(str, command)]
-    with subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                          stderr=subprocess.DEVNULL, start_new_session=True) as running:
+    command = [*MPIRUN[mpi], "-n", str(ranks), "sh", "-c", shell, "sh", "env", *preload, *environment, *map(str, command)]
+    with open(program.input if program and program.input else os.devnull, "rb") as given, open(folder / "out", "wb") as said, \
+            subprocess.Popen(command, cwd=(program and program.folder) or folder, stdin=given, stdout=said,
+                             stderr=subprocess.DEVNULL, start_new_session=True) as running:
         try:
             running.wait(deadline_s)
             ended = True
@@ -168,8 +177,11 @@ def mpirun(build, mpi, way, ranks, command, folder, deadline_s):
             except subprocess.TimeoutExpired:
                 os.killpg(running.pid, signal.SIGKILL)
             ended = False
+    if not ended:
+        return None
     texts = [(folder / f"err.{rank}") for rank in range(ranks)]
-    return [t.read_text(errors="replace") if t.exists() else "" for t in texts] if ended else None
+    return Finished(running.returncode, (folder / "out").read_text(errors="replace"),
+                    [t.read_text(errors="replace") if t.exists() else "" for t in texts])
 
 
 def run_module(build, target, mpi, module, ranks, folder):
@@ -179,15 +191,15 @@ def run_module(build, target, mpi, module, ranks, folder):
     library = next(target.glob("build/lib*"))  # setuptools and runtests.py disagree about its name
     command = [PYTHON, target / "test/runtests.py", "-q", "--path", library, "-i", f"^{module}$"]
     for way, outcome in outcomes.items():
-        texts = mpirun(build, mpi, way, ranks, command, folder, MODULE_DEADLINE_S)
-        if texts is None:
+        finished = mpirun(build, mpi, way, ranks, command, folder, MODULE_DEADLINE_S)
+        if finished is None:
             outcome.unfinished.add(module)
             continue
-        for text in texts:
+        for text in finished.errors:
             outcome.add_unittest(module, text)
         outcome.tests //= ranks  # all ranks run the same tests
         outcome.skipped //= ranks
-        outcome.add_report(texts[0])
+        outcome.add_report(finished.errors[0])
     return outcomes
 
 
@@ -229,11 +241,11 @@ def run_hpcc(build, source, mpi, ranks):
     for way, outcome in outcomes.items():
         with temporary_folder() as folder:
             (folder / "hpccinf.txt").write_text(hpcc_input((source / "_hpccinf.txt").read_text(), ranks))
-            texts = mpirun(build, mpi, way, ranks, [target / "hpcc"], folder, HPCC_DEADLINE_S)
-            if texts is None:
+            finished = mpirun(build, mpi, way, ranks, [target / "hpcc"], folder, HPCC_DEADLINE_S)
+            if finished is None:
                 outcome.unfinished.add("hpcc")
                 continue
-            outcome.add_report(texts[0])
+            outcome.add_report(finished.errors[0])
             found = (folder / "hpccoutf.txt").read_text() if (folder / "hpccoutf.txt").exists() else ""
             checks = re.findall(r"^(.*?)\s*\.* *(PASSED|FAILED)\b", found, re.MULTILINE)
             outcome.tests = len(checks) + 1
@@ -243,8 +255,51 @@ def run_hpcc(build, source, mpi, ranks):
     return outcomes
 
 
+def run_programs(build, mpi, programs, passed):
+    """Returns the outcomes by way of programs that say themselves whether they have passed."""
+    outcomes = {way: Outcome() for way in WAYS}
+    for program in programs:
+        for way, outcome in outcomes.items():
+            with temporary_folder() as folder:
+                finished = mpirun(build, mpi, way, program.ranks, program.command, folder, PROGRAM_DEADLINE_S, program)
+            outcome.tests += 1
+            if finished is None:
+                outcome.unfinished.add(program.name)
+                continue
+            outcome.add_report(finished.errors[0])
+            if finished.status != 0 or not passed(finished.said):
+                outcome.failed.add(program.name)
+        new = {program.name} & set(new_failures(outcomes))
+        print(f"{mpi} {program.name}:{' fails with the interposer alone' if new else ' the same'}", flush=True)
+    return outcomes
+
+
+def run_mpich(build, source, mpi, options, rows):
+    """Runs the folders of MPICH's tests that `rows` wants, and adds a row for each."""
+    target = built(source / "test/mpi", build / f"foreign/mpich-tests-{mpi}", mpi_programs.mpich_build(mpi))
+    for part in mpi_programs.MPICH_FOLDERS:
+        if options.wants(part) and rows.wants("MPICH's tests", part, mpi, options.most_ranks):
+            programs = mpi_programs.mpich_programs(target, part, options.most_ranks)
+            outcomes = run_programs(build, mpi, programs, mpi_programs.mpich_passed)
+            rows.add(row_of("MPICH's tests", part, mpi, options.most_ranks, outcomes))
+
+
+def run_packaged(build, mpi, options, rows):
+    """Runs the packages' programs that `rows` wants, and adds a row for each package."""
+    with temporary_folder() as folder:
+        for suite, ranks, programs, passed in (
+                ("ScaLAPACK", 4, mpi_programs.scalapack_programs(mpi, folder), mpi_programs.scalapack_passed),
+                ("MUMPS", 2, mpi_programs.mumps_programs(mpi), mpi_programs.mumps_passed)):
+            if suite.lower() not in options.packaged.split(","):
+                continue
+            if not programs:
+                print(f"{mpi} {suite}: there are no programs; apt-get install scalapack-mpi-test mumps-test (MUMPS: Open MPI alone)")
+            elif options.wants(suite) and rows.wants(suite, "", mpi, ranks):
+                rows.add(row_of(suite, "", mpi, ranks, run_programs(build, mpi, programs, passed)))
+
+
 def row_of(suite, module, mpi, ranks, outcomes):
-    """`module`: of mpi4py; "" for HPCC."""
+    """`module`: of mpi4py, or a folder of MPICH's tests; "" for the others."""
     plain, ina = (outcomes[way] for way in WAYS)
     calls, taken = sum(ina.through.values()), ina.through["the switch"]
     return {"suite": suite, "module": module, "mpi": mpi, "ranks": ranks, "tests": ina.tests, "skipped": ina.skipped,
@@ -300,17 +355,20 @@ def print_rows(rows):
 
 def parse_options():
     parser = command_line.parser_of(__doc__)
-    for name in ("mpi4py", "hpcc"):
+    for name in ("mpi4py", "hpcc", "mpich"):
         parser.add_argument(f"--{name}", type=pathlib.Path, help=f"folder with the source of {name}")
+    parser.add_argument("--packaged", default="", help="scalapack, mumps or both, with a comma: the programs of scalapack-mpi-test, mumps-test")
     parser.add_argument("--mpi", choices=sorted(MPIRUN), help="one alone")
-    parser.add_argument("--only", help="mpi4py's modules whose names contain one of these words")
+    parser.add_argument("--only", help="modules, folders or packages whose names contain one of these words")
     parser.add_argument("--ranks", type=int, default=MPI4PY_RANKS, help="of mpi4py's suite")
+    parser.add_argument("--most-ranks", type=int, default=4, help="of MPICH's tests")
     parser.add_argument("--run", choices=("all", "missing"), default="all", help="missing: what has no row in the file yet")
     parser.add_argument("--quick", action="store_true", help=f"as --only {','.join(QUICK_WORDS)}")
     options = command_line.parse(parser)
-    if not options.mpi4py and not options.hpcc:
-        raise BenchError("--mpi4py or --hpcc says where the source of the program is")
+    if not (options.mpi4py or options.hpcc or options.mpich or options.packaged):
+        raise BenchError("--mpi4py, --hpcc or --mpich says where the source of the program is, --packaged runs what is installed")
     options.words = options.only.split(",") if options.only else QUICK_WORDS if options.quick else []
+    options.wants = lambda name: not options.words or any(word in name for word in options.words)
     return options
 
 
@@ -331,6 +389,10 @@ def main():
                 rows.add(row_of("HPCC", "", mpi, ranks, run_hpcc(build, options.hpcc.resolve(), mpi, ranks)))
             if options.mpi4py:
                 run_mpi4py(build, options.mpi4py.resolve(), mpi, options.words, options.ranks, rows)
+            if options.mpich:
+                run_mpich(build, options.mpich.resolve(), mpi, options, rows)
+            if options.packaged:
+                run_packaged(build, mpi, options, rows)
     print_rows(rows.rows)
     return 1 if any(row["new"] for row in rows.rows) else 0
 

@@ -13,6 +13,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scripts"))
 
 import bench_mpi_suites as suites  # noqa: E402
+from benchlib import mpi_programs  # noqa: E402
 from benchlib.suites import summed  # noqa: E402
 from benchlib.errors import BenchError  # noqa: E402
 
@@ -43,7 +44,7 @@ class SuiteCase(unittest.TestCase):
         program does not end."""
         def mpirun(build, mpi, way, ranks, command, *rest):
             self.ran.append(command[-1].strip("^$"))
-            return texts[way] and [texts[way]] * ranks
+            return texts[way] and suites.Finished(0, "", [texts[way]] * ranks)
         suites.mpirun = mpirun
         suites.run_mpi4py(self.source, self.source, "openmpi", words, 2, self.rows)
         return self.rows.rows[-1] if self.rows.rows else None
@@ -69,6 +70,46 @@ class SuitesTest(SuiteCase):
         self.assertEqual((row["tests"], row["skipped"]), (12, 2))
         self.assertEqual((row["calls"], row["taken"], row["left"]),
                          (63, 60, {"MPI: type and operation are not offered": 3}))
+
+
+class ProgramsTest(SuiteCase):
+    """Programs that say themselves whether they have passed."""
+
+    def test_lines_of_a_list(self):
+        folder = pathlib.Path("/tests/coll")
+        listed = mpi_programs.mpich_listed("allred 7 arg=-count=10 env=A=b timeLimit=300", folder)
+        self.assertEqual((listed.name, listed.ranks, listed.command, listed.environment),
+                         ("coll/allred -count=10 A=b", 7, [folder / "allred", "-count=10"], ["A=b"]))
+        for line in ("", "# ic2 needs many", "coll", "scancel 2 xfail=ticket2266", "large_message 3 mem=6.5"):
+            self.assertIsNone(mpi_programs.mpich_listed(line, folder), line)
+
+    def test_each_program_once_on_few_ranks(self):
+        folder = self.source / "coll"
+        folder.mkdir()
+        (folder / "allred").touch()
+        (folder / "testlist").write_text("allred 4\nallred 10\nallred 2\nnot_built 2\n")
+        programs = mpi_programs.mpich_programs(self.source, "coll", 4)
+        self.assertEqual([program.name for program in programs], ["coll/allred, 4 ranks", "coll/allred, 2 ranks"])
+
+    def test_verdicts(self):
+        self.assertTrue(mpi_programs.mpich_passed("about\n No Errors\n"))
+        self.assertFalse(mpi_programs.mpich_passed("Found 2 errors\n"))
+        residuals = "  240 tests completed and passed residual checks.\n    {} tests completed and failed residual checks.\nEND OF TESTS.\n"
+        self.assertTrue(mpi_programs.scalapack_passed(residuals.format(0)))
+        self.assertFalse(mpi_programs.scalapack_passed(residuals.format(1)))
+        self.assertFalse(mpi_programs.scalapack_passed("END OF TESTS.\n"))
+        self.assertTrue(mpi_programs.mumps_passed("  Solution is  1.00000060  2.00000048  3.0000  4.0000  4.99999905\n 7.5"))
+        self.assertTrue(mpi_programs.mumps_passed("Solution is (0.9999999,0.0000) (2.00000,0.00) (3.0,0.0) (3.9999999,0.0) (5.0,0.0)\n"))
+        self.assertFalse(mpi_programs.mumps_passed("Solution is 1.0 2.0 3.1 4.0 5.0\n"))
+
+    def test_what_fails_with_the_interposer_alone(self):
+        program = mpi_programs.Program("coll/bcast 2", ["bcast"], 2, [], None, None)
+        for plain, ina, new in ((0, 0, []), (1, 1, []), (0, 1, ["coll/bcast 2"]), (0, None, ["coll/bcast 2"])):
+            statuses = {"plain": plain, "ina": ina}
+            suites.mpirun = lambda build, mpi, way, *rest, given=statuses: (
+                None if given[way] is None else suites.Finished(given[way], " No Errors\n", [REPORT, ""]))
+            outcomes = suites.run_programs(self.source, "openmpi", [program], mpi_programs.mpich_passed)
+            self.assertEqual(suites.new_failures(outcomes), new)
 
 
 class FileTest(SuiteCase):

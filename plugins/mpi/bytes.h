@@ -102,6 +102,8 @@ class Blocks {
   size_t total() const { return total_; }
   /// From the first byte to the last, gaps included.
   size_t span() const;
+  /// Neither sends nor receives the block of `rank`.
+  void leave_out(size_t rank) { bytes_[rank] = 0; }
   int deliver();
 
  private:

@@ -36,7 +36,7 @@ int size_of(MPI_Comm comm) {
 
 }  // namespace
 
-Collective::Collective(MPI_Comm comm) : comm_(comm) {
+Collective::Collective(MPI_Comm comm) {
   PMPI_Comm_rank(comm, &rank_);
   PMPI_Comm_size(comm, &size_);
 }
@@ -328,8 +328,17 @@ int Exchange::begin(ina_context* context, ina_request** request) {
   if (from_->too_large() || to_->too_large()) return kElementTooLarge;
   if (overlap(from_->data(), from_->span(), to_->data(), to_->span())) lay_out(true);
   bytes_ = from_->total();
+  // libina would refuse the call, and the other ranks would wait for this one.
+  const auto me = static_cast<size_t>(rank_);
+  own_differ_ = from_->counts()[me] != to_->counts()[me];
+  if (own_differ_) from_->leave_out(me), to_->leave_out(me);
   return ina_all_to_allv_async(context, from_->data(), to_->data(), from_->counts(),
                                from_->places(), to_->counts(), to_->places(), INA_UINT8, request);
+}
+
+int Exchange::deliver() {
+  const int status = to_->deliver();
+  return own_differ_ ? MPI_ERR_TRUNCATE : status;
 }
 
 Gatherv::Gatherv(const void* send, MPI_Count send_count, MPI_Datatype send_type, void* recv,

@@ -1,6 +1,6 @@
 // MPI's collective calls as libina's. A constructor has the arguments of the MPI function, in its
 // order; pointers are kept as long as the call lasts, but for counts and displacements, which
-// begin() reads last.
+// begin() reads last. No handle is kept: the program may free those of a nonblocking call.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +44,6 @@ class Collective {
   bool is(int root) const { return rank_ == root; }
   size_t ranks() const { return static_cast<size_t>(size_); }
 
-  const MPI_Comm comm_;
   int rank_ = 0, size_ = 0;
 };
 
@@ -254,7 +253,7 @@ class Exchange : public Collective {
  public:
   size_t bytes() const override { return bytes_; }
   int begin(ina_context* context, ina_request** request) override;
-  int deliver() override { return to_->deliver(); }
+  int deliver() override;
 
  protected:
   using Collective::Collective;
@@ -270,6 +269,7 @@ class Exchange : public Collective {
 
  private:
   size_t bytes_ = 0;
+  bool own_differ_ = false;  ///< what this rank sends to itself, and what it receives
 };
 
 class Gatherv : public Exchange {

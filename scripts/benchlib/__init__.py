@@ -16,6 +16,7 @@ its own report (bench_NAME_report.py), never from another benchmark.
     simulations    many runs of ina-sim
     teams          competitors: the running ranks of one library
     mpi            the MPIs that are measured
+    mpi_programs   tests of MPICH, ScaLAPACK and MUMPS
     suites         sums of rows of other people's tests
     tournament     teams that are measured in turn
     core_ping      the round trip between two cores

@@ -1,7 +1,7 @@
-/* Wrong arguments of all functions that are taken over: "arguments FILE [unnoticed|fatal]" writes to FILE.RANK, for each
+/* Wrong arguments of all functions that are taken over: "arguments FILE [unnoticed|fatal|disagree]" writes to FILE.RANK, for each
  * function and fault, the class of the error that it returns, the handlers that were called and with which class, and that
  * the next collective call is right. A plain run and an interposed one write the same. "unnoticed": the faults that MPI
- * does not look for, which may crash it. "fatal": one, under the handler that ends the program. */
+ * does not look for, which may crash it. "fatal": one, under the handler that ends the program. "disagree": messages that differ between ranks. */
 #include "check.inc"
 
 #ifdef OPEN_MPI
@@ -320,6 +320,31 @@ static int ranks_of(enum function f, enum fault fault, int unnoticed) {
   }
 }
 
+/* The ranks' messages differ in length, which the switch notices. A rank that has ended its part may not hear of it. */
+static void disagree(FILE* to) {
+  enum function f;
+  for (f = kAllreduce; f < kFunctions; ++f) {
+    MPI_Comm comm;
+    MPI_Errhandler own;
+    MPI_Request request = MPI_REQUEST_NULL;
+    struct arguments a;
+    int class;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Barrier(comm);
+    MPI_Comm_create_errhandler(own_handler, &own);
+    MPI_Comm_set_errhandler(comm, own);
+    a = right(comm, &request);
+    a.send_count = a.recv_count = rank + 1, a.recv_counts[f == kAlltoallv ? 0 : size - 1] += rank;
+    if (f == kGatherv || f == kScatterv) a.send_count = a.recv_count = 3;
+    heard[0] = '\0';
+    MPI_Error_class(call(f, 1, &a), &class);
+    CHECK(class == MPI_ERR_TRUNCATE || class == MPI_SUCCESS);
+    fprintf(to, "MPI_%s: %d%s\n", names[f], class, heard);
+    MPI_Comm_free(&comm);
+    MPI_Errhandler_free(&own);
+  }
+}
+
 int main(int argc, char** argv) {
   const int unnoticed = argc > 2 && !strcmp(argv[2], "unnoticed");
   char path[1000];
@@ -339,12 +364,16 @@ int main(int argc, char** argv) {
   MPI_Comm_dup(MPI_COMM_SELF, &copy), freed = copy, MPI_Comm_free(&copy);
   MPI_Barrier(comm);
   if (argc > 2 && !strcmp(argv[2], "fatal")) MPI_Gatherv(send_buffer, 1, MPI_INT, NULL, NULL, NULL, MPI_INT, 100000, comm);
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, world);
-  MPI_Comm_set_errhandler(comm, own);
-  all_calls(comm, unnoticed, to);
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
-  all_calls(comm, unnoticed, to);
+  if (argc > 2 && !strcmp(argv[2], "disagree")) {
+    disagree(to);
+  } else {
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, world);
+    MPI_Comm_set_errhandler(comm, own);
+    all_calls(comm, unnoticed, to);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    all_calls(comm, unnoticed, to);
+  }
   fclose(to);
   MPI_Comm_free(&comm);
   if (rank == 0) printf("all right\n");

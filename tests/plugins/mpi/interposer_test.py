@@ -137,6 +137,16 @@ class InterposerTest(unittest.TestCase):
             for line in lines:
                 self.assertRegex(line, r": [1-9]\d*( own handler hears \d+)?$")
 
+    def test_ranks_that_disagree(self):
+        """Messages of different length are an MPI_ERR_TRUNCATE, which reaches the communicator's handler once."""
+        seen = self.arguments_of(LIBRARY, "disagree")
+        for lines in zip(*seen):
+            self.assertEqual(len({line.split(":")[0] for line in lines}), 1)
+            for line in lines:
+                self.assertRegex(line, r": (0|(\d+) own handler hears \2)$")
+            self.assertTrue(any("hears" in line for line in lines), lines)
+        self.assertEqual(len(seen[0]), len(set(TAKEN + SHARES) - {"MPI_Barrier"}))
+
     def test_fatal_arguments(self):
         status, said, _ = self.run_program(2, LIBRARY, program="arguments", arguments=[f"{self.switch.folder}/fatal", "fatal"])
         self.assertEqual((status != 0, said), (True, ""))
