@@ -117,6 +117,13 @@ class InterposerTest(unittest.TestCase):
             self.assertEqual((status, said.strip()), (0, "all right"), errors)
             self.assertLessEqual({"MPI_Allgatherv", "MPI_Alltoallv", "MPI_Gatherv", "MPI_Scatterv"}, set(taken(errors)), errors)
 
+    def test_types(self):
+        """Datatypes with gaps, negative bounds or extents, no bytes, and absolute addresses."""
+        for ranks in (2, 3):
+            status, said, errors = self.run_program(ranks, LIBRARY, program="types", INA_MPI_REPORT="1")
+            self.assertEqual((status, said.strip()), (0, "all right"), errors)
+            self.assertLessEqual({"MPI_Allgatherv", "MPI_Gather", "MPI_Ialltoall", "MPI_Scatterv"}, set(taken(errors)), errors)
+
     def arguments_of(self, library, *mode):
         """Returns what each of two ranks has seen of calls with wrong arguments."""
         with tempfile.TemporaryDirectory(prefix="ina-mpi-") as folder:
