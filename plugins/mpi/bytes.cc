@@ -75,8 +75,18 @@ int unpack(const char* from, MPI_Count count, const HeldType& type, char* to) {
   });
 }
 
+/// MPI_Type_size of something else than a datatype would call a handler. Open MPI has datatypes
+/// that are not committed where it receives, and can tell no other address from a datatype's.
+bool is_datatype(MPI_Datatype type) {
+#if defined(OPEN_MPI)
+  return type && type != MPI_DATATYPE_NULL;
+#else
+  return class_of_elements("", 1, type) == MPI_SUCCESS;
+#endif
+}
+
 std::optional<size_t> element_bytes(MPI_Datatype type) {
-  if (type == MPI_DATATYPE_NULL) return std::nullopt;
+  if (!is_datatype(type)) return std::nullopt;
   int size = 0;
   if (PMPI_Type_size(type, &size) != MPI_SUCCESS || size < 0) return std::nullopt;
   return static_cast<size_t>(size);

@@ -9,18 +9,9 @@ namespace ina::mpi {
 
 namespace {
 
-/// The class of MPI's own error for such elements: a message to nobody has the same rules.
-int class_of(const void* buffer, MPI_Count count, MPI_Datatype type) {
-  const int some = static_cast<int>(std::clamp<MPI_Count>(count, -1, 1));
-  const int status = PMPI_Send(buffer, some, type, MPI_PROC_NULL, 0, self());
-  int error = MPI_SUCCESS;
-  PMPI_Error_class(status, &error);
-  return error;
-}
-
 /// Both MPIs can be told not to look at arguments.
 bool mpi_looks() {
-  static const bool looks = class_of("", -1, MPI_BYTE) != MPI_SUCCESS;
+  static const bool looks = class_of_elements("", -1, MPI_BYTE) != MPI_SUCCESS;
   return looks;
 }
 
@@ -49,14 +40,15 @@ void Faults::unnoticed(bool fault, int error) {
 
 void Faults::elements(const void* buffer, MPI_Count count, MPI_Datatype type, Look look) {
   const char somewhere = 0;
-  const int error = class_of(&somewhere, count, type);
+  const int error = class_of_elements(&somewhere, count, type);
   if (error != MPI_SUCCESS) {
-    const bool there = type != MPI_DATATYPE_NULL, uncommitted = there && count >= 0;
+    const bool there = type != MPI_DATATYPE_NULL && type != MPI_Datatype{};
+    const bool uncommitted = there && count >= 0;
     const bool taken = uncommitted && (look == Look::kPartial || look == Look::kType);
     const bool looks = look != Look::kNone && !(look == Look::kType && there);
     if (!taken) place(true, error, looks);
   } else if (!buffer && count > 0) {
-    place(class_of(nullptr, 1, type) != MPI_SUCCESS, MPI_ERR_BUFFER, !kOpenMpi);
+    place(class_of_elements(nullptr, 1, type) != MPI_SUCCESS, MPI_ERR_BUFFER, !kOpenMpi);
   }
 }
 

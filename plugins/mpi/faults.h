@@ -27,7 +27,7 @@ class Faults {
   void noticed(bool fault, int error);
   /// MPI does not look for it, and would crash, or have other ranks wait.
   void unnoticed(bool fault, int error);
-  /// One of the above.
+  /// Calls one of the two.
   void place(bool fault, int error, bool looks) {
     looks ? noticed(fault, error) : unnoticed(fault, error);
   }

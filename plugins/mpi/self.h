@@ -9,4 +9,8 @@ namespace ina::mpi {
 /// the program. The program cannot free it. Null before MPI_Init. Any thread.
 MPI_Comm self();
 
+/// MPI's class of error for elements that are sent, MPI_SUCCESS if there is none. No handler hears
+/// of it.
+int class_of_elements(const void* buffer, MPI_Count count, MPI_Datatype type);
+
 }  // namespace ina::mpi

@@ -102,14 +102,14 @@ enum { kForms = 2 };
 
 enum fault {
   kRootMinus, kRootSize, kRootHuge, kRootNone, kRootLeast, kSendCount, kRecvCount, kSendFirst, kSendLast, kRecvFirst,
-  kRecvLast, kSendNull, kRecvNull, kSendUncommitted, kRecvUncommitted, kSendNoBuffer, kRecvNoBuffer, kSendInPlace,
+  kRecvLast, kSendNull, kRecvNull, kSendZero, kRecvZero, kSendUncommitted, kRecvUncommitted, kSendNoBuffer, kRecvNoBuffer, kSendInPlace,
   kRecvInPlace, kAlias, kOwnAlias, kNoOp, kFloatBits, kIntLocation, kNoComm, kFreedComm, kNoRequest, kSendNoCounts,
   kRecvNoCounts, kSendNoPlaces, kRecvNoPlaces, kLongerSend, kZeroWithoutType, kFaults
 };
 static const char* const fault_names[] = {
     "root -1", "root size", "root 100000", "root MPI_PROC_NULL", "root INT_MIN", "send count", "recv count", "send counts[0]",
     "send counts[last]", "recv counts[0]", "recv counts[last]", "send MPI_DATATYPE_NULL", "recv MPI_DATATYPE_NULL",
-    "send uncommitted", "recv uncommitted", "send NULL", "recv NULL", "send MPI_IN_PLACE", "recv MPI_IN_PLACE",
+    "send type 0", "recv type 0", "send uncommitted", "recv uncommitted", "send NULL", "recv NULL", "send MPI_IN_PLACE", "recv MPI_IN_PLACE",
     "send = recv", "send = own block of recv", "MPI_OP_NULL", "bits of double", "MAXLOC of int", "MPI_COMM_NULL", "freed comm", "request NULL",
     "send counts NULL", "recv counts NULL", "send displs NULL", "recv displs NULL", "send longer", "count 0, MPI_DATATYPE_NULL"};
 
@@ -143,6 +143,8 @@ static void make_wrong(struct arguments* a, enum fault fault) {
     case kRecvLast: a->recv_counts[size - 1] = -1; return;
     case kSendNull: a->send_type = MPI_DATATYPE_NULL; return;
     case kRecvNull: a->recv_type = MPI_DATATYPE_NULL; return;
+    case kSendZero: a->send_type = (MPI_Datatype)0; return;
+    case kRecvZero: a->recv_type = (MPI_Datatype)0; return;
     case kSendUncommitted: a->send_type = uncommitted; return;
     case kRecvUncommitted: a->recv_type = uncommitted; return;
     case kSendNoBuffer: a->send = NULL; return;
@@ -162,7 +164,9 @@ static void make_wrong(struct arguments* a, enum fault fault) {
     case kSendNoPlaces: a->send_places = NULL; return;
     case kRecvNoPlaces: a->recv_places = NULL; return;
     case kLongerSend: a->send_count = 3, a->send_counts[rank] = 3; return;
-    case kZeroWithoutType: a->send_count = a->recv_count = 0, a->send_type = a->recv_type = MPI_DATATYPE_NULL; return;
+    case kZeroWithoutType:
+      memset(a->send_counts, 0, sizeof send_numbers), memset(a->recv_counts, 0, sizeof recv_numbers);
+      a->send_count = a->recv_count = 0, a->send_type = a->recv_type = MPI_DATATYPE_NULL; return;
     default: return;
   }
 }
@@ -271,7 +275,7 @@ static int count_ranks(enum function f, enum fault fault) {
 
 static int ranks_of(enum function f, enum fault fault, int unnoticed) {
   const int open_mpi_does_not_look =
-      (IN(kScatter) && (fault == kSendCount || fault == kSendNull || fault == kSendUncommitted)) ||
+      (IN(kScatter) && (fault == kSendCount || fault == kSendNull || fault == kSendZero || fault == kSendUncommitted)) ||
       (IN(kAllgatherv) && (fault == kRecvFirst || fault == kRecvLast));
   const int no_buffer = fault == kSendNoBuffer || fault == kRecvNoBuffer;
   if (fault == kSendInPlace || fault == kRecvInPlace) return in_place_ranks(f, fault, unnoticed);
@@ -284,8 +288,12 @@ static int ranks_of(enum function f, enum fault fault, int unnoticed) {
     case kRootLeast:
       return has_root(f) ? kAllRanks : 0;
     case kSendNull:
+    case kSendZero:
     case kSendUncommitted:
       return has_send_type(f) ? senders(f) : 0;
+    case kRecvZero: /* reductions, and Open MPI's MPI_Allgatherv, crash */
+      if (IN(kBarrier) || reduces(f) || (IS_OPEN_MPI && IN(kAllgatherv))) return 0;
+      return receivers(f);
     case kRecvUncommitted: /* Open MPI takes it where it receives */
       if (IS_OPEN_MPI && !reduces(f) && !IN(kBcast, kAlltoall, kAlltoallv)) return 0; /* fall through */
     case kRecvNull:
@@ -314,7 +322,7 @@ static int ranks_of(enum function f, enum fault fault, int unnoticed) {
     case kLongerSend:
       return IN(kAlltoall) || (IS_OPEN_MPI && IN(kAlltoallv)) ? kAllRanks : 0;
     case kZeroWithoutType: /* MPICH 4.0's MPI_Bcast fails an assertion */
-      return IS_OPEN_MPI && IN(kBcast) ? kAllRanks : 0;
+      return has_send_type(f) || (IS_OPEN_MPI && IN(kBcast)) ? kAllRanks : 0;
     default:
       return count_ranks(f, fault);
   }
