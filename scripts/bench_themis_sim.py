@@ -15,8 +15,7 @@ Plans for `switches` assume the switches that carry them out. Plans for `kinds` 
 the file, but switches carry them out all the same.
 
 --json writes {"meta", "rows": [{"name", "sizes", "plans", "scheduler", "network", "bytes",
-"chunks", "predicted_by_kind_us", "predicted_us", "framed_us", "measured_us", "difference",
-"difference_framed", "speedup", "predicted_speedup", "dimensions", ...}], "worst_difference",
+"chunks", "predicted_by_kind_us", "predicted_us", "measured_us", "difference", "speedup", "predicted_speedup", "dimensions", ...}], "worst_difference",
 "failures"}. "predicted_us" is the planner's time for switches, "framed_us" the same with the
 overhead of frames. "difference" is that of measured_us to predicted_us, "difference_framed" that to
 framed_us. "worst_difference" is that of plans for switches on the network `plain`. "speedup" is
@@ -49,8 +48,8 @@ NETWORKS = {
     "latency": {"latency-factor": 10},
 }
 TOLERANCE = 0.05
-KEYS = ("ranks", "bytes", "chunks", "predicted_by_kind_us", "predicted_us", "framed_us", "measured_us",
-        "agreed_us", "difference", "difference_framed", "elements_checked", "dimensions", "queue_drops", "ecn_marks", "queries", "resent", "by_fallback",
+KEYS = ("ranks", "bytes", "chunks", "predicted_by_kind_us", "predicted_us", "measured_us",
+        "agreed_us", "difference", "elements_checked", "dimensions", "queue_drops", "ecn_marks", "queries", "resent", "by_fallback",
         "bypassed")
 
 
@@ -95,12 +94,12 @@ def failures_of(rows):
 
 def show(rows):
     print(f"{'us':22}{'plans':>9}{'network':>9}{'scheduler':>11}{'by kind':>10}{'planner':>10}"
-          f"{'framed':>10}{'measured':>10}{'planner':>9}{'framed':>9}"
+          f"{'measured':>10}{'planner':>9}"
           f"{'speed-up: planner, measured':>29}")
     for row in rows:
         print(f"{row['name']:22}{row['plans']:>9}{row['network']:>9}{row['scheduler']:>11}"
-              f"{row['predicted_by_kind_us']:10.0f}{row['predicted_us']:10.0f}{row['framed_us']:10.0f}"
-              f"{row['measured_us']:10.0f}{row['difference']:9.1%}{row['difference_framed']:9.1%}"
+              f"{row['predicted_by_kind_us']:10.0f}{row['predicted_us']:10.0f}"
+              f"{row['measured_us']:10.0f}{row['difference']:9.1%}"
               f"{row['predicted_speedup']:15.2f}{row['speedup']:14.2f}")
 
 

@@ -115,7 +115,6 @@ nlohmann::json report(const PlanSpec& spec, const PlanOutcome& outcome, double w
       {"elements_checked", outcome.elements_checked},
       {"predicted_by_kind_us", us(outcome.predictions.by_kind_ps)},
       {"predicted_us", us(outcome.predictions.by_switches_ps)},
-      {"framed_us", us(outcome.predictions.framed_ps)},
       {"rounds", rounds},
       {"queue_drops", outcome.queue_drops},
       {"losses", outcome.losses},
@@ -134,7 +133,6 @@ nlohmann::json report(const PlanSpec& spec, const PlanOutcome& outcome, double w
     json["measured_us"] = us_of_nanos(outcome.rounds.back().took_ns);
     json["agreed_us"] = us_of_nanos(outcome.rounds.back().agreed_ns);
     json["difference"] = outcome.beyond(outcome.predictions.by_switches_ps);
-    json["difference_framed"] = outcome.beyond(outcome.predictions.framed_ps);
     json["dimensions"] = dimensions_json(spec, outcome);
   }
   return json;
@@ -147,14 +145,12 @@ void print(const nlohmann::json& json) {
   const auto number = [&](const char* key) { return json[key].get<double>(); };
   fmt::print("the planner's model: {:.1f} us by these kinds, {:.1f} us by switches\n",
              number("predicted_by_kind_us"), number("predicted_us"));
-  fmt::print("with frames' overhead: {:.1f} us\n", number("framed_us"));
   for (const auto& round : json["rounds"]) {
     const double took_us = round["took_us"].get<double>();
     fmt::print(
-        "measured {:.1f} us, {:+.2f} % beside the planner's by switches, {:+.2f} % beside "
-        "the last; agreed on the plan {:.1f} us before\n",
-        took_us, 100 * (took_us / number("predicted_us") - 1),
-        100 * (took_us / number("framed_us") - 1), round["agreed_us"].get<double>());
+        "measured {:.1f} us, {:+.2f} % beside the planner's by switches; agreed on the plan {:.1f} "
+        "us before\n",
+        took_us, 100 * (took_us / number("predicted_us") - 1), round["agreed_us"].get<double>());
   }
   if (json.contains("dimensions")) {
     fmt::print("{:<24}{:>6}{:>10}{:>14}{:>14}{:>14}{:>14}{:>8}{:>8}\n", "dimension", "size", "Gb/s",

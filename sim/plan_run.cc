@@ -92,13 +92,6 @@ themis::Picos end_of(const themis::Plan& plan) {
   return need(themis::replay(plan)).end_ps;
 }
 
-/// `part` of the rates.
-themis::Topology slower(themis::Topology topology, double part) {
-  for (themis::Dimension& dimension : topology.dimensions)
-    dimension.bits_per_s = static_cast<uint64_t>(static_cast<double>(dimension.bits_per_s) * part);
-  return topology;
-}
-
 /// The ranks that differ in one coordinate alone, or all of them, and their switch.
 class Group {
  public:
@@ -235,14 +228,11 @@ PlanRun::PlanRun(const PlanSpec& spec)
 }
 
 void PlanRun::predict() {
-  themis::Plan plan = by_switches(outcome_.plan);
+  const themis::Plan plan = by_switches(outcome_.plan);
   outcome_.predictions.by_switches_ps = end_of(plan);
   for (const themis::Load& load : themis::loads_of(plan))
     outcome_.dimensions.push_back(
         {.model_tx_bytes = load.tx_bytes, .model_rx_bytes = load.rx_bytes});
-  plan.topology = slower(plan.topology, static_cast<double>(spec_.fragment_bytes) /
-                                            fabric_.wire_bytes(spec_.value_bytes));
-  outcome_.predictions.framed_ps = end_of(by_switches(plan));
 }
 
 void PlanRun::make_groups() {
@@ -383,7 +373,7 @@ themis::Plan by_switches(const themis::Plan& plan) {
       const bool aggregates =
           themis::can_aggregate(made.topology.dimensions[stage.dimension], stage.phase);
       stage = themis::make_stage(made.topology, stage.dimension, stage.phase, aggregates,
-                                 stage.held_bytes);
+                                 stage.held_bytes, stage.piece_bytes);
     }
   return made;
 }

@@ -43,8 +43,6 @@ struct Predictions {
   /// The planner's, with the same order of operations, each of them by an aggregating switch at its
   /// ports' rate. That is how ranks carry it out.
   themis::Picos by_switches_ps = 0;
-  /// The same, with rates less what goes to headers, preambles and gaps of frames.
-  themis::Picos framed_ps = 0;
 };
 
 struct PlanRound {

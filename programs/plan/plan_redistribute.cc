@@ -33,7 +33,8 @@ constexpr const char* kNotation =
   -      the dimension is whole on every rank
   x      it is cut along the mesh axis x
   x*y    it is cut by x, then each part by y, as PartitionSpec's ('x', 'y')
-  x.0    it is cut by a part of x: x has a part for each prime factor of its size, x.0 the minor-most
+  x.0    it is cut by a part of x: x has a part for each prime factor of its size, the least first and
+         minor-most; of 6 ranks x.0 has 2 and x.1 has 3
 Axes that a layout does not name replicate the array. Ranks are numbered in row-major order of the mesh.
 Example: P('y', None, 'x') -> P(None, ('x', 'y'), None) is
   ina-plan redistribute --mesh x=4,y=2 --shape 16,16,16 --from y,-,x --to -,x*y,-)";
@@ -154,6 +155,7 @@ void add_options(CLI::App& command, Options& options) {
           "--limit", options.limit_bytes,
           "most that a rank's buffers may hold, as 64MiB; source, target and what is between")
       ->transform(command_line::size())
+      ->check(command_line::at_least<uint64_t>(1))
       ->type_name("SIZE");
   command_line::add_choice(command, "--method", options.method,
                            Choices<std::optional<Method>>{{"best", std::nullopt},

@@ -7,6 +7,16 @@
 namespace ina::redistribution {
 namespace {
 
+/// As "x.0 of 2 ranks, x.1 of 3 ranks".
+std::string parts_text(const Mesh& mesh, uint32_t axis) {
+  std::string text;
+  for (const PrimeAxis& prime : mesh.primes())
+    if (prime.axis == axis)
+      text += fmt::format("{}{}.{} of {} ranks", text.empty() ? "" : ", ", mesh.axes()[axis].name,
+                          prime.digit, prime.size);
+  return text.empty() ? "none" : text;
+}
+
 /// The prime axes that one name means: an axis, or a part of one ("x.1").
 Expected<std::vector<PrimeId>> axes_named(const Mesh& mesh, std::string_view name) {
   const size_t dot = name.find('.');
@@ -18,7 +28,7 @@ Expected<std::vector<PrimeId>> axes_named(const Mesh& mesh, std::string_view nam
   if (!digit || *digit >= primes.size())
     return tl::unexpected(fmt::format("the axis {} of {} ranks has no part '{}'; it has {}",
                                       mesh.axes()[*axis].name, mesh.axes()[*axis].size, name,
-                                      primes.size()));
+                                      parts_text(mesh, *axis)));
   return std::vector<PrimeId>{primes[primes.size() - 1 - *digit]};
 }
 

@@ -31,24 +31,29 @@ struct StateHash {
 
 class LayoutSearch {
  public:
-  LayoutSearch(const Problem& problem, const Bound& bound, uint64_t most_moved, double below_us)
-      : problem_(problem), bound_(bound), most_moved_(most_moved), below_us_(below_us) {
+  LayoutSearch(const Problem& problem, const Bound& bound, Slicing slicing, uint64_t most_moved,
+               double below_us)
+      : problem_(problem),
+        bound_(bound),
+        slicing_(slicing),
+        most_moved_(most_moved),
+        below_us_(below_us) {
     for (PrimeId axis = 0; axis < problem.mesh.prime_count(); ++axis)
       all_axes_ |= uint32_t{1} << axis;
   }
 
   std::optional<std::vector<StepChoice>> run() {
-    reach({problem_.from, false}, 0, kNone, {});
+    reach({problem_.from, slicing_ == Slicing::kBetweenMoves}, 0, kNone, {});
     while (!queue_.empty()) {
       const Entry entry = queue_.top();
       queue_.pop();
       if (entry.us > nodes_[entry.node].bound_us) continue;
       const State state = nodes_[entry.node].state;
       if (state.moving && progress(state.layout).is_goal) return steps_to(entry.node);
-      if (state.moving)
-        add_moves(entry.node, state);
-      else
+      if (!state.moving)
         add_slices(entry.node, state);
+      else if (slicing_ == Slicing::kFirst || !add_late_slice(entry.node, state))
+        add_moves(entry.node, state);
       if (nodes_.size() > kMostLayouts) return std::nullopt;
     }
     return std::nullopt;
@@ -112,7 +117,7 @@ class LayoutSearch {
   /// nothing.
   double bound_of(const State& state, Progress& now) const {
     const auto tile = static_cast<double>(tile_of(state.layout));
-    if (state.moving) return bound_.us(now.missing, tile);
+    if (state.moving && slicing_ == Slicing::kFirst) return bound_.us(now.missing, tile);
     const uint32_t free = all_axes_ & ~state.layout.used();
     double smallest = tile;
     for (PrimeId axis = 0; axis < problem_.mesh.prime_count(); ++axis)
@@ -120,6 +125,12 @@ class LayoutSearch {
     Splits missing = now.missing;
     for (size_t d = 0; d < state.layout.dimensions; ++d) {
       const Stack& target = problem_.to[d];
+      if (slicing_ == Slicing::kBetweenMoves) {
+        missing[d] = 1;
+        for (size_t i = common_bottom(state.layout[d], target); i < target.size; ++i)
+          if ((free >> target[i] & 1) == 0) missing[d] *= problem_.mesh.size(target[i]);
+        continue;
+      }
       size_t next = common_bottom(state.layout[d], target);
       if (next < state.layout[d].size) continue;
       while (next < target.size && (free >> target[next] & 1) != 0) ++next;
@@ -145,8 +156,26 @@ class LayoutSearch {
     }
   }
 
+  /// An axis at the place that the target has for it costs nothing, and makes all that follows
+  /// smaller. False: there is none.
+  bool add_late_slice(uint32_t node, const State& state) {
+    for (uint8_t d = 0; d < state.layout.dimensions; ++d) {
+      const Stack& now = state.layout[d];
+      const Stack& target = problem_.to[d];
+      if (now.size == target.size || common_bottom(now, target) != now.size) continue;
+      const PrimeId axis = target[now.size];
+      if ((state.layout.used() >> axis & 1) != 0) continue;
+      State next = state;
+      next.layout[d].push(axis);
+      reach(next, nodes_[node].us, node, {d, d, {}, {axis}});
+      return true;
+    }
+    return false;
+  }
+
   void add_moves(uint32_t node, const State& state) {
     const uint64_t tile = tile_of(state.layout);
+    if (tile > most_moved_) return;
     const double copy_us =
         problem_.costs.copies_us(static_cast<double>(tile) * problem_.element_bytes);
     for (uint8_t from = 0; from < state.layout.dimensions; ++from) {
@@ -203,11 +232,28 @@ class LayoutSearch {
     queue_.push({bound_us, now.placed, known->second});
   }
 
+  /// Slices that follow each other are one step.
+  static void prepend(const Move& move, std::vector<StepChoice>& steps) {
+    if (move.pushed.empty()) return;
+    const bool slices = move.popped.empty();
+    if (!slices || steps.empty() || steps.front().operation != Operation::kDynamicSlice) {
+      const Operation operation = slices ? Operation::kDynamicSlice : Operation::kAllToAll;
+      steps.insert(steps.begin(), {operation, {move}, {}});
+      return;
+    }
+    std::vector<Move>& moves = steps.front().moves;
+    const auto same = std::ranges::find(moves, move.to, &Move::to);
+    if (same == moves.end())
+      moves.insert(moves.begin(), move);
+    else
+      same->pushed.insert(same->pushed.begin(), move.pushed.begin(), move.pushed.end());
+  }
+
   std::vector<StepChoice> steps_to(uint32_t node) const {
     std::vector<StepChoice> steps = gathers(problem_, nodes_[node].state.layout, problem_.to);
-    for (; nodes_[node].state.moving; node = nodes_[node].parent)
-      if (!nodes_[node].move.popped.empty())
-        steps.insert(steps.begin(), {Operation::kAllToAll, {nodes_[node].move}, {}});
+    for (; node != kNone && nodes_[node].state.moving; node = nodes_[node].parent)
+      prepend(nodes_[node].move, steps);
+    if (node == kNone) return steps;
     const auto sliced = slices(problem_.from, nodes_[node].state.layout);
     steps.insert(steps.begin(), sliced.begin(), sliced.end());
     return steps;
@@ -215,6 +261,7 @@ class LayoutSearch {
 
   const Problem& problem_;
   const Bound& bound_;
+  const Slicing slicing_;
   uint64_t most_moved_;
   double below_us_;
   uint32_t all_axes_ = 0;
@@ -226,8 +273,9 @@ class LayoutSearch {
 }  // namespace
 
 std::optional<std::vector<StepChoice>> search_layouts(const Problem& problem, const Bound& bound,
-                                                      uint64_t most_moved, double below_us) {
-  return LayoutSearch(problem, bound, most_moved, below_us).run();
+                                                      Slicing slicing, uint64_t most_moved,
+                                                      double below_us) {
+  return LayoutSearch(problem, bound, slicing, most_moved, below_us).run();
 }
 
 }  // namespace ina::redistribution

@@ -13,10 +13,18 @@ namespace ina::redistribution {
 /// Layouts that the search looks at before it gives up; that bounds its time on large meshes.
 inline constexpr size_t kMostLayouts = 6'000;
 
-/// The cheapest steps dynslice* alltoall* allgather* whose time is below `below_us`, by A*. Nothing
-/// if there are none, or none was found among kMostLayouts. `most_moved`: elements of the largest
-/// tile that may be moved.
+/// When axes may be sliced.
+enum class Slicing : uint8_t {
+  kFirst,  ///< dynslice* alltoall* allgather*: the normal form
+  /// (alltoall | dynslice)* allgather*: an axis that the target has above others takes its place as
+  /// soon as they are there, and needs no exchange.
+  kBetweenMoves,
+};
+
+/// The cheapest steps whose time is below `below_us`, by A*. Nothing if there are none, or none was
+/// found among kMostLayouts. `most_moved`: elements of the largest tile that may be moved.
 std::optional<std::vector<StepChoice>> search_layouts(const Problem& problem, const Bound& bound,
-                                                      uint64_t most_moved, double below_us);
+                                                      Slicing slicing, uint64_t most_moved,
+                                                      double below_us);
 
 }  // namespace ina::redistribution

@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint64_t kAnySize = std::numeric_limits<uint64_t>::max();
 
-/// Whole plans in the normal form, with a permutation and without: at most two.
+/// Whole plans: in the normal form with a permutation, and without one; with late slices.
 std::vector<Plan> synthesise(const Problem& problem, uint64_t most_moved) {
   if (problem.from == problem.to) return {*Plan::assemble(problem, Method::kSynthesised, {})};
   std::vector<Plan> plans;
@@ -26,9 +26,14 @@ std::vector<Plan> synthesise(const Problem& problem, uint64_t most_moved) {
       plans.push_back(std::move(*plan));
     }
   }
-  if (const auto steps = search_layouts(problem, bound, most_moved, below_us))
-    if (auto plan = Plan::assemble(problem, Method::kSynthesised, *steps))
-      plans.push_back(std::move(*plan));
+  for (const Slicing slicing : {Slicing::kFirst, Slicing::kBetweenMoves}) {
+    const auto steps = search_layouts(problem, bound, slicing, most_moved, below_us);
+    if (!steps) continue;
+    auto plan = Plan::assemble(problem, Method::kSynthesised, *steps);
+    if (!plan) continue;
+    below_us = std::min(below_us, plan->predicted_us());
+    plans.push_back(std::move(*plan));
+  }
   return plans;
 }
 

@@ -15,9 +15,10 @@ bool is_in_network(const Topology& topology, const Way& way, uint8_t dimension, 
 
 /// Adds a stage to those of a chunk of which `held_bytes` are held, and brings these up to date.
 void add_stage(const Topology& topology, const Way& way, uint8_t dimension, Phase phase,
-               uint64_t& held_bytes, std::vector<Stage>& stages) {
+               uint64_t& held_bytes, std::vector<Stage>& stages, uint64_t piece_bytes = 0) {
   stages.push_back(make_stage(topology, dimension, phase,
-                              is_in_network(topology, way, dimension, phase), held_bytes));
+                              is_in_network(topology, way, dimension, phase), held_bytes,
+                              piece_bytes));
   held_bytes = held_after(stages.back(), topology.dimensions[dimension]);
 }
 
@@ -82,8 +83,11 @@ Chunk make_chunk(const Topology& topology, uint32_t request, Collective collecti
     add_all_reduce(topology, way, held_bytes, chunk.stages);
     return chunk;
   }
+  // In the caller's buffer the chunk is a strip of each participant's block.
+  const size_t strips_at = collective == Collective::kReduceScatter ? 0 : way.order.size() - 1;
   for (const uint8_t dimension : way.order)
-    add_stage(topology, way, dimension, first_phase(collective), held_bytes, chunk.stages);
+    add_stage(topology, way, dimension, first_phase(collective), held_bytes, chunk.stages,
+              chunk.stages.size() == strips_at ? chunk_bytes / topology.participants() : 0);
   return chunk;
 }
 

@@ -1,6 +1,9 @@
 #include "scheduler/themis/cost.h"
 
+#include <algorithm>
 #include <bit>
+
+#include "scheduler/collectives.h"
 
 namespace ina::themis {
 namespace {
@@ -44,6 +47,43 @@ Volume volume_of(const Dimension& dimension, Phase phase, bool in_network, uint6
   return {both_bytes, both_bytes};
 }
 
+// A fragment of default size, and what a frame has around it: preamble, headers, check sequence and
+// gap.
+constexpr uint64_t kFragmentBytes = 8192;
+constexpr uint64_t kFrameOverheadBytes = 138;
+
+/// Bytes on the link, in frames of which none has parts of two pieces.
+uint64_t framed(uint64_t bytes, uint64_t piece_bytes) {
+  const uint64_t fragments = (piece_bytes + kFragmentBytes - 1) / kFragmentBytes;
+  return bytes + bytes / piece_bytes * fragments * kFrameOverheadBytes;
+}
+
+/// Of one participant's bytes that lie together.
+uint64_t piece_of(const Topology& topology, const Stage& stage) {
+  uint64_t bytes = stage.piece_bytes;
+  if (stage.phase == Phase::kAllToAll)
+    bytes = stage.held_bytes / topology.participants();
+  else if (bytes == 0)
+    bytes = stage.phase == Phase::kReduceScatter ? stage.rx_bytes : stage.held_bytes;
+  return std::max<uint64_t>(bytes, 1);
+}
+
+/// The times of an operation through one of libina's switches.
+void carry(const Topology& topology, uint64_t rate, Stage& stage) {
+  const Dimension& own = topology.dimensions[stage.dimension];
+  const uint64_t piece = piece_of(topology, stage);
+  stage.tx_ps = transfer_ps(framed(stage.tx_bytes, piece), rate);
+  stage.rx_ps = transfer_ps(framed(stage.rx_bytes, piece), rate);
+  uint64_t first_bytes = framed(std::min(piece, kFragmentBytes), kFragmentBytes);
+  if (stage.phase == Phase::kAllToAll) {
+    const uint64_t turn = std::min(piece, scheduler::kTurnFragments * kFragmentBytes);
+    first_bytes = framed(topology.participants() / own.size * turn, turn);
+  }
+  stage.first_ps = transfer_ps(first_bytes, rate);
+  if (stage.phase == Phase::kReduceScatter || stage.phase == Phase::kAllToAll)
+    stage.close_ps = own.step_latency_ps + transfer_ps(2 * kFrameOverheadBytes, rate);
+}
+
 }  // namespace
 
 Picos transfer_ps(uint64_t bytes, uint64_t bits_per_s) {
@@ -67,19 +107,22 @@ bool can_aggregate(const Dimension& dimension, Phase phase) {
 }
 
 Stage make_stage(const Topology& topology, uint8_t dimension, Phase phase, bool in_network,
-                 uint64_t held_bytes) {
+                 uint64_t held_bytes, uint64_t piece_bytes) {
   const Dimension& own = topology.dimensions[dimension];
   const Volume volume = volume_of(own, phase, in_network, held_bytes);
   const uint64_t rate = in_network ? own.in_network_bits_per_s() : own.bits_per_s;
-  return {.dimension = dimension,
-          .phase = phase,
-          .in_network = in_network,
-          .held_bytes = held_bytes,
-          .tx_bytes = volume.tx_bytes,
-          .rx_bytes = volume.rx_bytes,
-          .tx_ps = transfer_ps(volume.tx_bytes, rate),
-          .rx_ps = transfer_ps(volume.rx_bytes, rate),
-          .latency_ps = latency_ps(own, phase, in_network)};
+  Stage stage{.dimension = dimension,
+              .phase = phase,
+              .in_network = in_network,
+              .held_bytes = held_bytes,
+              .tx_bytes = volume.tx_bytes,
+              .rx_bytes = volume.rx_bytes,
+              .tx_ps = transfer_ps(volume.tx_bytes, rate),
+              .rx_ps = transfer_ps(volume.rx_bytes, rate),
+              .latency_ps = latency_ps(own, phase, in_network),
+              .piece_bytes = piece_bytes};
+  if (topology.carried) carry(topology, rate, stage);
+  return stage;
 }
 
 }  // namespace ina::themis

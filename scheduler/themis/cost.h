@@ -23,8 +23,13 @@ Picos latency_ps(const Dimension& dimension, Phase phase, bool in_network);
 bool can_aggregate(const Dimension& dimension, Phase phase);
 
 /// The operation with its costs. `held_bytes` is divisible by the dimension's size where the
-/// operation divides it.
+/// operation divides it. `piece_bytes`: Stage::piece_bytes.
+///
+/// Of a carried topology bytes go in frames. A switch passes a frame on once it has all of it. It
+/// passes a frame of an all-to-all on once all ranks have come so far, of whom each sends a piece
+/// of 16 fragments in turn. After a reduce-scatter and an all-to-all a closing fragment goes there
+/// and back. Windows are taken to be large enough.
 Stage make_stage(const Topology& topology, uint8_t dimension, Phase phase, bool in_network,
-                 uint64_t held_bytes);
+                 uint64_t held_bytes, uint64_t piece_bytes = 0);
 
 }  // namespace ina::themis

@@ -58,6 +58,10 @@ struct Stage {
   Picos tx_ps = 0;  ///< that it keeps the sending side of its link busy
   Picos rx_ps = 0;
   Picos latency_ps = 0;  ///< until the last byte is there; the link is free meanwhile
+  // Of carried topologies only.
+  uint64_t piece_bytes = 0;  ///< that lie together, and have frames of their own; 0: all of a part
+  Picos first_ps = 0;        ///< of sending, until the first byte can be received
+  Picos close_ps = 0;        ///< after the last byte, until all participants know that all have all
   bool operator==(const Stage&) const = default;
 };
 

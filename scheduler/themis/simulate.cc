@@ -74,6 +74,7 @@ void Simulator::simulate(const std::vector<Chunk>& chunks) {
   now_ps_ = -1;
   end_ps_ = 0;
   events_.clear();
+  closed_ps_.assign(chunks.size() * links_.size(), 0);
   for (Link& link : links_) {
     link.tx_free_ps = link.rx_free_ps = 0;
     link.waiting.clear();
@@ -189,12 +190,29 @@ void Simulator::begin(uint8_t dimension, const Waiting& waiting) {
   Operation operation{.id = {waiting.chunk, waiting.stage}, .ready_ps = waiting.ready_ps};
   operation.tx_start_ps = now_ps_;
   operation.tx_end_ps = link.tx_free_ps = now_ps_ + stage.tx_ps;
-  operation.rx_start_ps = std::max(now_ps_, link.rx_free_ps);
+  operation.rx_start_ps = std::max(now_ps_ + stage.first_ps, link.rx_free_ps);
   operation.rx_end_ps = link.rx_free_ps = operation.rx_start_ps + stage.rx_ps;
-  operation.end_ps = std::max(operation.tx_end_ps, operation.rx_end_ps) + stage.latency_ps;
+  operation.end_ps =
+      next_ready_ps(waiting, std::max(operation.tx_end_ps + stage.first_ps, operation.rx_end_ps) +
+                                 stage.latency_ps);
   ++link.begun;
   push({.at_ps = operation.end_ps, .chunk = waiting.chunk, .stage = waiting.stage + 1});
   if (timeline_) timeline_->dimensions[dimension].push_back(operation);
+}
+
+/// When the next stage may begin, or the chunk is done. `received_ps`: when this one has all bytes.
+Picos Simulator::next_ready_ps(const Waiting& waiting, Picos received_ps) {
+  const std::vector<Stage>& stages = (*chunks_)[waiting.chunk].stages;
+  const Stage& stage = stages[waiting.stage];
+  const Picos closed_ps = received_ps + stage.close_ps;
+  end_ps_ = std::max(end_ps_, closed_ps);
+  const bool is_last = waiting.stage + 1 == stages.size();
+  if (is_last || stage.phase == Phase::kAllToAll) return closed_ps;
+  const auto closed = closed_ps_.begin() + static_cast<ptrdiff_t>(waiting.chunk * links_.size());
+  if (stage.phase == Phase::kReduceScatter) closed[stage.dimension] = closed_ps;
+  const Stage& next = stages[waiting.stage + 1];
+  if (next.phase != Phase::kAllGather) return received_ps;
+  return std::max(received_ps, closed[next.dimension]);
 }
 
 Result<Timeline> replay(const Plan& plan) {

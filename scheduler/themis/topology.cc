@@ -81,6 +81,7 @@ Topology carried_by_switches(Topology topology) {
     dimension.kind = DimensionKind::kIna;
     dimension.point_to_point = DimensionKind::kDirect;
   }
+  topology.carried = true;
   return topology;
 }
 

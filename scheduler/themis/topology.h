@@ -67,6 +67,9 @@ inline constexpr Picos kMostStepLatencyPs = 1'000'000'000'000;  // a second
 struct Topology {
   std::string name{};
   std::vector<Dimension> dimensions{};  ///< in the baseline's order
+  /// Times are those of libina's operations through its switches: with frames, the switch's delay
+  /// and closing fragments (cost.h).
+  bool carried = false;
 
   uint64_t participants() const;
   /// Of all dimensions together.
@@ -83,7 +86,7 @@ Result<void> validate(const Topology& topology);
 Topology with_aggregating_switches(Topology topology);
 
 /// The same, with an aggregating switch in each dimension: the product carries all kinds out like
-/// this. Data that is only moved goes straight to its receivers.
+/// this, and `carried` says so. Data that is only moved goes straight to its receivers.
 Topology carried_by_switches(Topology topology);
 
 }  // namespace ina::themis

@@ -72,8 +72,8 @@ def themis_sim(rows):
 
 def themis_sim_causes(rows):
     """Returns the excess of each time over the planner's prediction."""
-    def beyond(row, key="measured_us"):
-        return f"{row[key] / row['predicted_us'] - 1:+.1%}"
+    def beyond(row):
+        return f"{row['measured_us'] / row['predicted_us'] - 1:+.1%}"
     networks = {network: themis_sim_rows(rows, network=network, plans="switches")
                 for network in ("plain", "marks", "latency")}
     lines = []
@@ -81,11 +81,11 @@ def themis_sim_causes(rows):
         for scheduler, plain in schedulers.items():
             own = {network: by_name[name].get(scheduler) for network, by_name in networks.items()}
             late = own["latency"]
-            lines.append([name, scheduler, f"{plain['predicted_us']:,.0f}", beyond(plain, "framed_us"),
+            lines.append([name, scheduler, f"{plain['predicted_us']:,.0f}",
                           *(beyond(own[network]) if own[network] else ""
                             for network in ("plain", "marks")),
                           f"{late['predicted_us']:,.0f}" if late else "", beyond(late) if late else ""])
-    return table(["Topology", "Plan", "Predicted, us", "With frames' overhead", "Simulated",
+    return table(["Topology", "Plan", "Predicted, us", "Simulated",
                   "With marks", "Predicted with latencies, us", "Simulated"], lines)
 
 

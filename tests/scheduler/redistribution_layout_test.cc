@@ -80,7 +80,8 @@ TEST(RedistributionLayout, RefusesWhatItCannotMean) {
   EXPECT_EQ(again("x=4,y=2", "z"), "layout z: the mesh x=4,y=2 has no axis 'z'");
   EXPECT_EQ(again("x=4,y=2", "x,"), "layout x,: the mesh x=4,y=2 has no axis ''");
   EXPECT_EQ(again("x=4,y=2", "x.2"),
-            "layout x.2: the axis x of 4 ranks has no part 'x.2'; it has 2");
+            "layout x.2: the axis x of 4 ranks has no part 'x.2'; it has x.0 of 2 ranks, x.1 of 2 "
+            "ranks");
   EXPECT_EQ(again("x=4", "-,-,-,-,-,-,-,-,-"),
             "the layout -,-,-,-,-,-,-,-,- has 9 dimensions; at most 8 are taken");
 }
