@@ -309,9 +309,17 @@ for _ in range(5000):
         made = self.inactl("create", "late", "--workers", "2", "--ttl", "1s", "--json")
         waits = self.rank("late", 0, INA_TICKET=json.loads(made.stdout)["ticket"])
         self.expect("was made for a time that has passed", self.said(waits), "INA_ERR_TIMEOUT")
+
+        def sums(timeout_s):
+            name = f"slow-{timeout_s}"
+            ranks = [self.rank(name, 0, INA_TIMEOUT_US=str(int(timeout_s * 1e6))), self.rank(name, 1)]
+            wait_until("sums", lambda: self.job(name).get("results") or ranks[0].poll() is not None)
+            if ranks[0].poll() is not None:
+                raise libina.InaError(self.said(ranks[0]))
+            return ranks
+
         # A rank that gives up tells all others.
-        ranks = [self.rank("slow", 0, INA_TIMEOUT_US="1000000"), self.rank("slow", 1)]
-        wait_until("sums", lambda: self.job("slow").get("results"))
+        ranks = self.in_time(sums)
         ranks[1].send_signal(signal.SIGSTOP)
         self.assertIn("INA_ERR_TIMEOUT", self.said(ranks[0]))
         ranks[1].send_signal(signal.SIGCONT)
