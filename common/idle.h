@@ -28,9 +28,12 @@ class IdleStrategy {
   /// For a loop that nothing wakes, and whose sleep so delays what comes next by its whole length.
   static constexpr Nanos kUnwakeableSpinNs = 2'000'000;
   enum class Step { kPolled, kSleep };
+  /// Gives the core to whoever wants it, and returns the time once this thread runs again.
+  using Yield = Nanos (*)();
 
   /// `spin_ns`: of kAuto, how long an empty loop goes on while nobody else wants the core.
-  explicit IdleStrategy(IdleMode mode, Nanos spin_ns = 0) : mode_(mode), spin_ns_(spin_ns) {}
+  explicit IdleStrategy(IdleMode mode, Nanos spin_ns = 0, Yield yield = &yield_core)
+      : mode_(mode), spin_ns_(spin_ns), yield_(yield) {}
 
   void reset() { empty_polls_ = 0; }
 
@@ -43,7 +46,7 @@ class IdleStrategy {
         relax();
         return Step::kPolled;
       case IdleMode::kYield:
-        ::sched_yield();
+        yield_();
         return Step::kPolled;
       case IdleMode::kInterrupt:
         return Step::kSleep;
@@ -58,9 +61,8 @@ class IdleStrategy {
     const Nanos empty_ns = now - empty_since_;
     if ((empty_polls_ <= kSpins + kYields && empty_ns < kYieldNs) ||
         (!crowded_ && mode_ == IdleMode::kAuto && empty_ns < spin_ns_)) {
-      ::sched_yield();
       // Back at once: nobody else wanted the core, so spinning is better than asking the kernel.
-      crowded_ = now_ns() - now > kSwitchNs;
+      crowded_ = yield_() - now > kSwitchNs;
       return Step::kPolled;
     }
     return Step::kSleep;
@@ -85,9 +87,14 @@ class IdleStrategy {
   static constexpr Nanos kSwitchNs = 1'200;
 
   static void relax() { __builtin_ia32_pause(); }
+  static Nanos yield_core() {
+    ::sched_yield();
+    return now_ns();
+  }
 
   IdleMode mode_;
   Nanos spin_ns_;
+  Yield yield_;
   uint32_t empty_polls_ = 0;
   bool crowded_ = false;  ///< the last yield let somebody else run
   Nanos empty_since_ = 0;

@@ -2,44 +2,56 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 namespace ina {
 namespace {
 
 constexpr int kMost = 2000;
+constexpr Nanos kPollNs = 100;
+constexpr Nanos kSpinNs = 60'000'000'000;
+
+Nanos time_ns = 0;
+Nanos nobody_wants_the_core() {
+  return time_ns += 500;
+}
+Nanos another_process_runs() {
+  return time_ns += 3'000;
+}
 
 /// Empty polls in a row before the loop is told to sleep; at most kMost.
 int polls_until_sleep(IdleStrategy& idle) {
   idle.reset();
   for (int polls = 1; polls <= kMost; ++polls)
-    if (idle.idle(now_ns()) == IdleStrategy::Step::kSleep) return polls;
+    if (idle.idle(time_ns += kPollNs) == IdleStrategy::Step::kSleep) return polls;
   return kMost;
 }
 
-/// A yield that lets another process run ends the wait early, so the longest of some counts.
-int longest(IdleMode mode, Nanos spin_ns) {
-  IdleStrategy idle(mode, spin_ns);
-  int most = 0;
-  for (int i = 0; i < 100 && most < kMost; ++i) most = std::max(most, polls_until_sleep(idle));
-  return most;
-}
-
 TEST(Idle, ALoopThatIsWokenSleepsSoon) {
-  EXPECT_LT(longest(IdleMode::kAuto, 0), 250);
+  IdleStrategy idle(IdleMode::kAuto, 0, nobody_wants_the_core);
+  EXPECT_LT(polls_until_sleep(idle), 250);
 }
 
 TEST(Idle, ALoopThatNothingWakesGoesOnWhileNobodyWantsTheCore) {
-  EXPECT_EQ(longest(IdleMode::kAuto, 60'000'000'000), kMost);
-  EXPECT_LT(longest(IdleMode::kBackoff, 60'000'000'000), 250);
+  IdleStrategy idle(IdleMode::kAuto, kSpinNs, nobody_wants_the_core);
+  EXPECT_EQ(polls_until_sleep(idle), kMost);
+  IdleStrategy backoff(IdleMode::kBackoff, kSpinNs, nobody_wants_the_core);
+  EXPECT_LT(polls_until_sleep(backoff), 250);
+}
+
+TEST(Idle, ALoopThatNothingWakesLeavesTheCoreToOthers) {
+  IdleStrategy idle(IdleMode::kAuto, kSpinNs, another_process_runs);
+  EXPECT_LT(polls_until_sleep(idle), 250);
+  const Nanos before = time_ns;
+  polls_until_sleep(idle);
+  EXPECT_LT(time_ns - before, 300'000)
+      << "a thread that sleeps is woken ahead of those that compute";
 }
 
 TEST(Idle, ALoopThatNothingWakesSleepsInTheEnd) {
-  IdleStrategy idle(IdleMode::kAuto, 1'000'000);
-  const Nanos deadline = now_ns() + 10'000'000'000;
-  bool sleeps = false;
-  while (!sleeps && now_ns() < deadline) sleeps = idle.idle(now_ns()) == IdleStrategy::Step::kSleep;
-  EXPECT_TRUE(sleeps);
+  constexpr Nanos kSpin = 1'000'000;
+  IdleStrategy idle(IdleMode::kAuto, kSpin, nobody_wants_the_core);
+  const Nanos before = time_ns;
+  EXPECT_LT(polls_until_sleep(idle), kMost);
+  EXPECT_GE(time_ns - before, kSpin);
 }
 
 }  // namespace
