@@ -66,7 +66,9 @@ Conductor::Conductor(ConductorConfig config, StateFile state, std::vector<LaneLi
       offers_(jobs_, connections_),
       dropped_(config_, lanes_, connections_),
       waiting_(rules_, lanes_),
-      status_(config_, state_, lanes_, rules_, resources_, jobs_, waiting_, dropped_, now_ns()),
+      port_watch_(config_, lanes_),
+      status_(config_, state_, lanes_, rules_, resources_, jobs_, waiting_, dropped_, port_watch_,
+              now_ns()),
       transports_(config_, lanes_),
       placement_(config_, rules_, resources_, connections_),
       identification_(credentials_, jobs_, connections_),
@@ -174,6 +176,7 @@ int Conductor::turn_ms(Nanos now) const {
   until = rejoin_.next_overdue(until);
   until = job_administration_.next_overdue(until);
   until = trace_answers_.next(until);
+  until = port_watch_.next(until);
   return static_cast<int>(std::max<Nanos>(0, until - now) / 1'000'000 + 1);
 }
 
@@ -216,6 +219,7 @@ void Conductor::end_turn() {
   job_administration_.end_overdue(now);
   trace_answers_.turn(now);
   dropped_.tell(jobs_, now);
+  port_watch_.turn(now);
   status_answers_.outdate();
   if (next_beat_ != 0 && now >= next_beat_) beat(now);
   logging::report_omitted(now);

@@ -35,6 +35,7 @@
 #include "switchd/lanes.h"
 #include "switchd/peer_memory.h"
 #include "switchd/placement.h"
+#include "switchd/port_watch.h"
 #include "switchd/rejoin.h"
 #include "switchd/reload.h"
 #include "switchd/resources.h"
@@ -128,6 +129,7 @@ class Conductor {
   JobOffers offers_;
   DroppedFrames dropped_;
   Waiting waiting_;
+  PortWatch port_watch_;
   StatusReport status_;
   Transports transports_;
   Placement placement_;

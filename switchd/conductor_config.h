@@ -9,6 +9,7 @@
 #include "common/result.h"
 #include "control/work_budget.h"
 #include "io/bridge/mac_table.h"
+#include "io/ethdev/port_device.h"
 #include "switchd/config/config.h"
 #include "switchd/configuration.h"
 #include "wire/frame.h"
@@ -18,8 +19,10 @@ namespace ina::switchd {
 struct FramePortInfo {
   std::string name;
   wire::Address address;
-  bool multicast = false;   ///< results are sent to groups
-  bridge::VlanId vlan = 0;  ///< of the switch itself behind this port
+  bool multicast = false;            ///< results are sent to groups
+  bridge::VlanId vlan = 0;           ///< of the switch itself behind this port
+  std::string interface = {};        ///< of the kernel; empty: it has none
+  io::PortDevice* device = nullptr;  ///< nullptr: it is not looked after
 };
 
 struct ConductorConfig {

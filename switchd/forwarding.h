@@ -4,6 +4,8 @@
 
 #include <bit>
 #include <concepts>
+#include <cstddef>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -13,16 +15,19 @@ namespace ina::switchd {
 
 // clang-format off
 /// A port whose frames can leave by another port of the same type. P::Transit holds `addresses` and
-/// `buffer`, which is null where there is nothing to forward but a sender to learn of.
+/// `buffer`, which is null where there is nothing to forward: then there is a sender to learn of, or
+/// a `probe` of the switch's own that came back.
 template <class P>
 concept BridgedPort = requires(P port, const typename P::Transit& frame, DropReason reason,
-                               uint16_t ports) {
+                               uint16_t ports, std::span<const std::byte> probe) {
   { port.transit() } -> std::same_as<std::span<const typename P::Transit>>;
   { frame.addresses } -> std::convertible_to<bridge::Addresses>;
+  { frame.probe } -> std::convertible_to<std::optional<bridge::LoopProbe>>;
   { port.drop_transit(frame, reason) };
   { port.hand_over(frame) };
   { port.hand_over_to_all(frame, ports) };
   { port.send_transit(frame) };
+  { port.send_probe(probe) };
   { port.link_up() } -> std::same_as<bool>;
   { port.address().mac } -> std::convertible_to<wire::MacAddress>;
 };
@@ -38,10 +43,14 @@ class Forwarding {
   /// Before the ports are polled: looks after links and addresses, each from time to time.
   void tick(Nanos now) {
     bridge_.tick(now);
-    if (now < next_link_check_) return;
-    next_link_check_ = now + kLinkCheckNs;
-    for (uint32_t i = 0; i < bridge_.ports(); ++i)
-      bridge_.set_link(static_cast<bridge::PortIndex>(i), ports_[i]->link_up());
+    if (now >= next_link_check_) {
+      next_link_check_ = now + kLinkCheckNs;
+      for (uint32_t i = 0; i < bridge_.ports(); ++i)
+        bridge_.set_link(static_cast<bridge::PortIndex>(i), ports_[i]->link_up());
+    }
+    bridge_.send_probes(now, [this](bridge::PortIndex port, const auto& frame) {
+      ports_[port]->send_probe(frame.span());
+    });
   }
 
   /// After a burst of port `ingress`; the frames go with each port's next tx_flush(). Returns how
@@ -50,13 +59,18 @@ class Forwarding {
     Port& from = *ports_[ingress];
     const auto frames = from.transit();
     for (const typename Port::Transit& frame : frames) {
-      if (!frame.buffer)
-        bridge_.learn(frame.addresses, ingress, now);
-      else
+      if (frame.buffer) [[likely]]
         carry_out(bridge_.decide(frame.addresses, ingress, now), frame, ingress);
+      else if (frame.probe)
+        bridge_.probe_returned(*frame.probe, ingress, now);
+      else
+        bridge_.learn(frame.addresses, ingress, now);
     }
     return frames.size();
   }
+
+  /// The port has another device.
+  void renew(bridge::PortIndex port) { bridge_.set_own(port, ports_[port]->address().mac); }
 
   const bridge::Bridge& bridge() const { return bridge_; }
 

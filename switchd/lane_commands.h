@@ -93,6 +93,18 @@ struct NewEpoch {
   uint32_t instance = 0;  ///< of the fallback
 };
 
+// ---- ports
+
+/// The lane uses nothing of the device of an Ethernet port any more.
+struct DetachPort {
+  uint32_t frame_port = 0;  ///< in config order
+};
+
+/// The device is open again.
+struct AttachPort {
+  uint32_t frame_port = 0;
+};
+
 // ---- questions
 
 /// How far a job has come.
@@ -174,9 +186,9 @@ using PostedOneOf = std::variant<Posted<Commands>*...>;
 using LaneCommand =
     PostedOneOf<command::AddJob, command::RemoveJob, command::AttachShm, command::AttachFrame,
                 command::Detach, command::SetRegistered, command::AddResultBuffer,
-                command::RemoveResultBuffer, command::NewEpoch, command::FindProgress,
-                command::FindOldestWaiting, command::FindStation, command::FindArrivals,
-                command::TakeSnapshot, command::LookAtSlots, command::SetTrace, command::Answer,
-                command::Stop>;
+                command::RemoveResultBuffer, command::NewEpoch, command::DetachPort,
+                command::AttachPort, command::FindProgress, command::FindOldestWaiting,
+                command::FindStation, command::FindArrivals, command::TakeSnapshot,
+                command::LookAtSlots, command::SetTrace, command::Answer, command::Stop>;
 
 }  // namespace ina::switchd

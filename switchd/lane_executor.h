@@ -28,7 +28,7 @@ class LaneExecutor {
     io::shm::ShmPort& shm;
     const std::vector<FramePort*>& frame_ports;
     LaneMembers<FramePort>& members;
-    const std::optional<Forwarding<FramePort>>& forwarding;
+    std::optional<Forwarding<FramePort>>& forwarding;
     PacketTrace*& trace;
   };
 
@@ -89,6 +89,19 @@ class LaneExecutor {
     lane_.aggregator.new_epoch(command.job, command.epoch, command.instance, nullptr);
   }
 
+  // ---- ports
+
+  void carry_out(const command::DetachPort& command) {
+    // What other ports have yet to send may lie in its buffers.
+    for (FramePort* port : lane_.frame_ports) port->tx_flush();
+    lane_.frame_ports[command.frame_port]->detach();
+  }
+  void carry_out(const command::AttachPort& command) {
+    lane_.frame_ports[command.frame_port]->attach();
+    if (lane_.forwarding)
+      lane_.forwarding->renew(static_cast<bridge::PortIndex>(command.frame_port));
+  }
+
   // ---- questions
 
   void carry_out(command::FindProgress& command) {
@@ -118,6 +131,13 @@ class LaneExecutor {
       const bool up = lane_.number == 0 && port->link_up();
       snapshot.frame_ports.push_back({port->ethdev_counters(), up});
     }
+    if (lane_.forwarding)
+      for (size_t i = 0; i < snapshot.frame_ports.size(); ++i) {
+        const bridge::Bridge& bridge = lane_.forwarding->bridge();
+        const auto port = static_cast<bridge::PortIndex>(i);
+        snapshot.frame_ports[i].addresses = bridge.table().at(port);
+        snapshot.frame_ports[i].block = bridge.loops().block_of(port);
+      }
     if (lane_.forwarding) {
       const bridge::MacTable& table = lane_.forwarding->bridge().table();
       snapshot.bridge = {table.counters(), table.size(), table.capacity()};

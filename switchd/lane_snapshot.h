@@ -39,7 +39,10 @@ struct LaneCounters {
 /// Counters of an Ethernet port beyond io::PortCounters.
 struct FramePortSnapshot {
   io::EthdevCounters counters;
-  bool link_up = false;  ///< lane 0 alone knows
+  // Lane 0 alone knows:
+  bool link_up = false;
+  bridge::PortAddresses addresses = {};
+  bridge::PortBlock block = {};
 };
 
 struct BridgeSnapshot {

@@ -30,6 +30,7 @@
 #include "common/logging/record.h"
 #include "common/sealed_memory.h"
 #include "control/doorman.h"
+#include "io/ethdev/device_arguments.h"
 #include "io/ethdev/eal.h"
 #include "io/ethdev/ethdev_port.h"
 #include "switchd/conductor.h"
@@ -150,14 +151,27 @@ bool may_pass(uint16_t vlan, const config::PortConfig& port) {
   return port.vlans.empty() || std::ranges::find(port.vlans, vlan) != port.vlans.end();
 }
 
-Result<bridge::BridgeConfig> bridge_config(const config::Config& config) {
+/// A device that writes into a file, or nowhere: no loop leads through it.
+bool leads_nowhere(const config::PortConfig& port) {
+  return port.device.starts_with("net_null") ||
+         (port.device.starts_with("net_pcap") && io::device_argument(port.device, "iface").empty());
+}
+
+/// Nothing: the switch does not forward.
+Result<std::optional<bridge::BridgeConfig>> bridge_config(const config::Config& config) {
+  if (!is_bridged(config)) return std::nullopt;
   bridge::BridgeConfig bridge;
   bridge.mac_entries = config.bridge.mac_entries;
   bridge.ageing_ns = config.bridge.ageing_ns;
   bridge.storm_limit_frames_per_s = config.bridge.storm_limit_frames_per_s;
-  for (const config::PortConfig& port : config.ports)
-    if (port.type == config::PortType::kEthdev) bridge.vlans.push_back(port.vlans);
-  if (::getrandom(&bridge.hash_seed, sizeof(bridge.hash_seed), 0) != sizeof(bridge.hash_seed))
+  bridge.loop_protection = config.bridge.loop_protection;
+  for (const config::PortConfig& port : config.ports) {
+    if (port.type != config::PortType::kEthdev) continue;
+    if (leads_nowhere(port)) bridge.unprobed |= uint64_t{1} << bridge.vlans.size();
+    bridge.vlans.push_back(port.vlans);
+  }
+  if (::getrandom(&bridge.hash_seed, sizeof(bridge.hash_seed), 0) != sizeof(bridge.hash_seed) ||
+      ::getrandom(&bridge.probe_key, sizeof(bridge.probe_key), 0) != sizeof(bridge.probe_key))
     return fail(INA_ERR_INTERNAL, "no random number from the kernel for the table of addresses");
   return bridge;
 }
@@ -171,9 +185,9 @@ std::string_view steering_of(const io::EthdevPort& port) {
   return port.steered() ? "rules" : "software";
 }
 
-Result<std::vector<PortLanes>> open_ports(const config::Config& config) {
+Result<std::vector<PortLanes>> open_ports(const config::Config& config,
+                                          const std::optional<bridge::BridgeConfig>& bridge) {
   std::vector<PortLanes> ports;
-  const bool bridged = is_bridged(config);
   std::vector<io::SwitchAddress> addresses;
   uint32_t queued_buffers = 0;
   for (const config::PortConfig& port : config.ports) {
@@ -196,8 +210,9 @@ Result<std::vector<PortLanes>> open_ports(const config::Config& config) {
     ethdev.slot_bytes = config.aggregator.slot_bytes;
     ethdev.ecn = config.congestion.ecn;
     for (const config::HostConfig& host : port.hosts) ethdev.hosts.push_back({host.mac, host.ip});
-    if (bridged) {
+    if (bridge) {
       ethdev.bridged = true;
+      ethdev.probe_key = bridge->probe_key;
       for (const io::SwitchAddress& address : addresses)
         if (may_pass(address.vlan, port)) ethdev.switch_addresses.push_back(address);
       ethdev.lent_buffers = queued_buffers - port.tx_descriptors;
@@ -216,7 +231,11 @@ Result<std::vector<PortLanes>> open_ports(const config::Config& config) {
 std::vector<FramePortInfo> opened_ports(const config::Config& config,
                                         const std::vector<PortLanes>& ports) {
   std::vector<FramePortInfo> infos = frame_ports_of(config);
-  for (size_t i = 0; i < infos.size(); ++i) infos[i].address = ports[i].front()->address();
+  for (size_t i = 0; i < infos.size(); ++i) {
+    infos[i].address = ports[i].front()->address();
+    infos[i].device = &ports[i].front()->device();
+    infos[i].interface = io::device_argument(ports[i].front()->config().device, "iface");
+  }
   return infos;
 }
 
@@ -387,7 +406,9 @@ Result<std::optional<Configuration::Version>> serve(
     eal = std::move(*started);
   }
   const bool hugepages = eal ? eal->uses_hugepages() : takes_hugepages(config, machine);
-  auto ports = open_ports(config);
+  auto bridge = bridge_config(config);
+  if (!bridge) return tl::unexpected(bridge.error());
+  auto ports = open_ports(config, *bridge);
   if (!ports) return tl::unexpected(ports.error());
   if (eal) eal->remove_runtime_folder();  // now: a switch that is killed removes nothing
   std::vector<Mapping> rows;
@@ -396,11 +417,7 @@ Result<std::optional<Configuration::Version>> serve(
   std::vector<std::unique_ptr<DaemonLane>> lane_objects;
   for (uint32_t i = 0; i < lanes; ++i) {
     LaneConfig lane = lane_config(config.switchd, config.aggregator, config.congestion, i);
-    if (i == 0 && is_bridged(config)) {
-      auto bridge = bridge_config(config);
-      if (!bridge) return tl::unexpected(bridge.error());
-      lane.bridge = *bridge;
-    }
+    if (i == 0) lane.bridge = *bridge;
     auto memory = row_memory(aggregator::Aggregator::row_memory_bytes(lane.shape), hugepages);
     if (!memory) return tl::unexpected(memory.error());
     rows.push_back(std::move(*memory));

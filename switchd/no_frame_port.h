@@ -35,8 +35,11 @@ struct NoFramePort {
   wire::Address address() const { return {}; }
   bool link_up() { return false; }
   bool take_moved() { return false; }
+  void detach() {}
+  void attach() {}
   struct Transit {
     bridge::Addresses addresses;
+    std::optional<bridge::LoopProbe> probe;
     void* buffer = nullptr;
   };
   std::span<const Transit> transit() const { return {}; }
@@ -44,6 +47,7 @@ struct NoFramePort {
   void hand_over(const Transit&) {}
   void hand_over_to_all(const Transit&, uint16_t) {}
   void send_transit(const Transit&) {}
+  void send_probe(std::span<const std::byte>) {}
   io::PortCounters counters_;
   io::EthdevCounters ethdev_counters_;
 };

@@ -8,6 +8,7 @@
 
 #include "io/ethdev/buffer_budget.h"
 #include "io/ethdev/device_limits.h"
+#include "io/ethdev/interface_lock.h"
 #include "switchd/preflight_checks.h"
 
 namespace ina::switchd {
@@ -85,6 +86,22 @@ struct PortCheck {
           "pass; 'ip link set dev {} mtu {}', or lower aggregator.slot_bytes",
           name, *mtu, asked.config.aggregator.slot_bytes, needed_mtu(), name, needed_mtu()));
     if (is_driver(port, "net_af_xdp")) xdp(name, *mtu);
+    alone(name);
+  }
+
+  /// Nobody else has the interface, by whichever driver.
+  void alone(const std::string& name) const {
+    for (const PortConfig& other : asked.config.ports) {
+      if (&other == &port) break;
+      if (other.type == config::PortType::kEthdev &&
+          io::InterfaceLock::same(name, std::string(device_argument(other.device, "iface"))))
+        problem(fmt::format(
+            "interface {} is port {}'s already: each port needs an interface of its own", name,
+            other.name));
+    }
+    if (const std::string text = io::InterfaceLock::obstacle(name, io::InterfaceUse::kPort);
+        !text.empty())
+      problem(text);
   }
 
   void xdp(const std::string& name, uint32_t mtu) const {

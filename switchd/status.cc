@@ -9,6 +9,7 @@
 #include "common/json_schema.h"
 #include "control/diagnosis/why.h"
 #include "switchd/peer_process.h"
+#include "switchd/port_watch.h"
 #include "wire/text.h"
 
 namespace ina::switchd {
@@ -127,8 +128,12 @@ void add(LaneTotals& sum, const LaneSnapshot& more) {
     add(sum.ports[p], more.ports[p]);
   for (size_t p = 0; p < sum.frame_ports.size() && p < more.frame_ports.size(); ++p) {
     add(sum.frame_ports[p].counters, more.frame_ports[p].counters);
-    sum.frame_ports[p].link_up |= more.frame_ports[p].link_up;
+    if (!more.bridge) continue;
+    sum.frame_ports[p].addresses = more.frame_ports[p].addresses;
+    sum.frame_ports[p].block = more.frame_ports[p].block;
   }
+  for (size_t p = 0; p < sum.frame_ports.size() && p < more.frame_ports.size(); ++p)
+    sum.frame_ports[p].link_up |= more.frame_ports[p].link_up;
   if (more.bridge) sum.bridge = more.bridge;
 }
 
@@ -154,7 +159,14 @@ Json lane_json(size_t lcore, const LaneCounters& lane) {
   return json;
 }
 
-/// Adds the counters that an Ethernet port alone has.
+Json block_json(const ConductorConfig& config, size_t port, const bridge::PortBlock& block) {
+  return {{"sign", block.sign == bridge::LoopSign::kProbe ? "probe" : "moves"},
+          {"with", config.frame_ports[block.other].name},
+          {"for_s", static_cast<double>(now_ns() - block.since) * 1e-9},
+          {"text", block_text(config, port, block)}};
+}
+
+/// Adds what an Ethernet port alone has.
 void add_frame_port(Json& json, const FramePortSnapshot& frame_port) {
   const io::EthdevCounters& counters = frame_port.counters;
   json["link"] = frame_port.link_up ? "up" : "down";
@@ -162,12 +174,16 @@ void add_frame_port(Json& json, const FramePortSnapshot& frame_port) {
                      {"answered", counters.answered},
                      {"forwarded", counters.forwarded},
                      {"flooded", counters.flooded},
+                     {"forwarded_bytes", counters.forwarded_bytes},
                      {"flood_copies", counters.flood_copies},
                      {"bridged_sent", counters.bridged_sent},
                      {"bridged_sent_bytes", counters.bridged_sent_bytes},
                      {"bridged_lost", counters.bridged_lost},
                      {"handed_over", counters.handed_over},
-                     {"tx_handed_over", counters.tx_handed_over}});
+                     {"tx_handed_over", counters.tx_handed_over},
+                     {"learned", frame_port.addresses.learned},
+                     {"moved", frame_port.addresses.moved},
+                     {"blocked_times", frame_port.block.times}});
 }
 
 Json ports_json(const ConductorConfig& config, const LaneTotals& totals) {
@@ -182,7 +198,11 @@ Json ports_json(const ConductorConfig& config, const LaneTotals& totals) {
     json["name"] = p == 0 ? config.shm_name : config.frame_ports[p - 1].name;
     json["type"] = p == 0 ? "shm" : "ethdev";
     json["drops"] = drops_json(port.drops);
-    if (p != 0) add_frame_port(json, totals.frame_ports[p - 1]);
+    if (p == 0) continue;
+    const FramePortSnapshot& frame_port = totals.frame_ports[p - 1];
+    add_frame_port(json, frame_port);
+    if (frame_port.block.sign != bridge::LoopSign::kNone)
+      json["blocked"] = block_json(config, p - 1, frame_port.block);
   }
   return ports;
 }
@@ -286,12 +306,26 @@ Json StatusReport::make(bool explain, bool draining) {
   json["draining"] = draining;
   json["uptime_s"] = static_cast<double>(now_ns() - started_) * 1e-9;
   json["ports"] = ports_json(config_, totals);
+  add_devices(json["ports"]);
   json["bridge"] = bridge_json(totals.bridge);
   json["lcores"] = std::move(lanes);
   json["aggregator"] = aggregator_json(config_, resources_, totals);
   json["tenants"] = tenants_json();
   json["jobs"] = std::move(jobs);
   return json;
+}
+
+/// Adds what only the control plane knows of the Ethernet ports' devices. These come last.
+void StatusReport::add_devices(Json& ports) const {
+  const size_t first = ports.size() - config_.frame_ports.size();
+  for (size_t p = 0; p < config_.frame_ports.size(); ++p) {
+    Json& json = ports[first + p];
+    if (const auto lost = ports_.device(p).lost) json["lost_before"] = *lost;
+    if (std::string text = ports_.device_text(p); !text.empty()) {
+      json["link"] = "gone";
+      json["gone"] = std::move(text);
+    }
+  }
 }
 
 /// Where it came from, and why it is not the one that the switch was last given.

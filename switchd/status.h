@@ -9,6 +9,7 @@
 #include "switchd/job_rules.h"
 #include "switchd/job_table.h"
 #include "switchd/lanes.h"
+#include "switchd/port_watch.h"
 #include "switchd/resources.h"
 #include "switchd/state_file.h"
 #include "switchd/waiting.h"
@@ -23,7 +24,8 @@ class StatusReport {
   /// All of them must outlive it. `started`: when the switch did.
   StatusReport(const ConductorConfig& config, const StateFile& state, Lanes& lanes,
                const JobRules& rules, Resources& resources, const JobTable& jobs,
-               const Waiting& waiting, const DroppedFrames& dropped, Nanos started)
+               const Waiting& waiting, const DroppedFrames& dropped, const PortWatch& ports,
+               Nanos started)
       : config_(config),
         state_(state),
         lanes_(lanes),
@@ -32,6 +34,7 @@ class StatusReport {
         jobs_(jobs),
         waiting_(waiting),
         dropped_(dropped),
+        ports_(ports),
         started_(started) {}
 
   /// `explain`: with the reasons for which jobs wait; otherwise only with the ranks, of jobs that
@@ -55,6 +58,7 @@ class StatusReport {
   void explain_late(const Job& job, Bitmap late, const Links& links, control::Json& json) const;
   void explain_stopped(const Job& job, Bitmap late, control::Json& json) const;
   control::Json peers_json(const Job& job) const;
+  void add_devices(control::Json& ports) const;
   control::Json configuration_json() const;
   control::Json tenants_json() const;
 
@@ -66,6 +70,7 @@ class StatusReport {
   const JobTable& jobs_;
   const Waiting& waiting_;
   const DroppedFrames& dropped_;
+  const PortWatch& ports_;
   const Nanos started_;
 };
 

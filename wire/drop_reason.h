@@ -51,6 +51,7 @@
   X(kSamePort, "same_port", "destination lies behind the port that it came in by")    \
   X(kNoPort, "no_port", "no other port has a link")                                   \
   X(kStorm, "storm", "more broadcast or unknown destinations than the port may send") \
+  X(kBlocked, "blocked", "came in by a port that is blocked, as part of a loop")      \
   /* output */                                                                        \
   X(kTooLong, "too_long", "longer than the port's mtu allows")                        \
   X(kTxFull, "tx_full", "receiver's ring or the port's queue is full")                \

@@ -585,6 +585,42 @@ JobVerdict explain(const Case& c) {
   return verdict;
 }
 
+/// Ports whose interface is gone, that are part of a loop, or that lose frames.
+std::vector<Reason> reasons_of_switch(std::span<const Json> looks) {
+  std::vector<Reason> reasons;
+  for (const Json& port : child(looks.back(), "ports")) {
+    if (child(port, "gone").is_string())
+      reasons.push_back({"interface_gone", text(port, "gone"), {}});
+    for (const Json& before : child(looks.front(), "ports")) {
+      const uint64_t lost = number(port, "lost_before");
+      const uint64_t old = number(before, "lost_before");
+      if (child(before, "name") == child(port, "name") && lost > old)
+        reasons.push_back(
+            {"frames_lost",
+             fmt::format("port {} has lost {} frames meanwhile, for which the kernel or the device "
+                         "had no room: raise its framecnt or rx_descriptors, or switch.lcores",
+                         text(port, "name"), with_separators(lost - old)),
+             {}});
+    }
+    if (const Json& blocked = child(port, "blocked"); blocked.is_object())
+      reasons.push_back(
+          {"port_blocked",
+           fmt::format("{}, for {:.0f} s so far", text(blocked, "text"), real(blocked, "for_s")),
+           {}});
+  }
+  return reasons;
+}
+
+Json reasons_json(const std::vector<Reason>& reasons) {
+  Json all = Json::array();
+  for (const Reason& reason : reasons)
+    all.push_back({{"cause", reason.cause},
+                   {"ranks", reason.ranks},
+                   {"peers", reason.peers},
+                   {"text", reason.text}});
+  return all;
+}
+
 // ---- which jobs
 
 bool is_named(const Json& job, const std::string& name) {
@@ -640,6 +676,7 @@ Result<Verdict> why(std::span<const Json> looks, const std::string& job) {
         if (number(then, "id") == number(*now, "id")) c.job.push_back(&then);
     verdict.jobs.push_back(explain(c));
   }
+  verdict.of_switch = reasons_of_switch(looks);
   return verdict;
 }
 
@@ -655,8 +692,12 @@ std::string why_text(const Json& status, uint64_t job) {
 }
 
 std::string format_verdict(const Verdict& verdict) {
-  if (verdict.jobs.empty()) return "no job: no worker has joined\n";
   std::string out;
+  if (!verdict.of_switch.empty()) {
+    out = "switch:\n";
+    for (const Reason& reason : verdict.of_switch) out += "  - " + reason.text + "\n";
+  }
+  if (verdict.jobs.empty()) return out + "no job: no worker has joined\n";
   for (const JobVerdict& job : verdict.jobs) {
     out += fmt::format("{}job {} (id {}): {}", out.empty() ? "" : "\n", job.job, job.id, job.state);
     if (job.state == "running" && job.advances)
@@ -677,21 +718,16 @@ std::string format_verdict(const Verdict& verdict) {
 Json verdict_json(const Verdict& verdict) {
   Json jobs = Json::array();
   for (const JobVerdict& job : verdict.jobs) {
-    Json reasons = Json::array();
-    for (const Reason& reason : job.reasons)
-      reasons.push_back({{"cause", reason.cause},
-                         {"ranks", reason.ranks},
-                         {"peers", reason.peers},
-                         {"text", reason.text}});
     jobs.push_back({{"job", job.job},
                     {"id", job.id},
                     {"state", job.state},
                     {"advances", job.advances},
                     {"fragments", job.fragments},
                     {"offload_ratio", job.offload ? Json(*job.offload) : Json()},
-                    {"reasons", reasons}});
+                    {"reasons", reasons_json(job.reasons)}});
   }
-  return {{"seconds", verdict.seconds}, {"jobs", jobs}};
+  return {
+      {"seconds", verdict.seconds}, {"jobs", jobs}, {"switch", reasons_json(verdict.of_switch)}};
 }
 
 }  // namespace ina::diagnosis

@@ -40,6 +40,7 @@ struct JobVerdict {
 struct Verdict {
   double seconds = 0;  ///< between the first look and the last
   std::vector<JobVerdict> jobs;
+  std::vector<Reason> of_switch;  ///< that concern all jobs, and all other traffic
 };
 
 /// `looks`: statuses of one switch, the oldest first, some hundredths of a second apart. `job`:
@@ -54,7 +55,7 @@ std::string why_text(const nlohmann::json& status, uint64_t job);
 std::string format_verdict(const Verdict& verdict);
 
 /// {"version": 1, "seconds", "jobs": [{"job", "id", "state", "advances", "fragments",
-/// "offload_ratio", "reasons": [{"cause", "ranks", "peers", "text"}]}]}
+/// "offload_ratio", "reasons": [{"cause", "ranks", "peers", "text"}]}], "switch": [a reason, ...]}
 nlohmann::json verdict_json(const Verdict& verdict);
 
 }  // namespace ina::diagnosis

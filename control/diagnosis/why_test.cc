@@ -557,6 +557,27 @@ TEST(WhyText, SaysItForPeopleAndPrograms) {
                 "slots\n  nothing is wrong that the switch could see\n"));
 }
 
+TEST(WhyText, ABlockedPortConcernsAllAlsoWhereThereIsNoJob) {
+  const auto blocked = [](size_t, Json&, Json& status) {
+    status["ports"][0]["blocked"] = {{"text", "rack1 is blocked"}, {"for_s", 12.4}};
+  };
+  auto found = why(looks(blocked), "train");
+  ASSERT_TRUE(found);
+  EXPECT_THAT(format_verdict(*found),
+              ::testing::StartsWith("switch:\n  - rack1 is blocked, for 12 s so far\n\njob "));
+  EXPECT_EQ(verdict_json(*found)["switch"][0]["cause"], "port_blocked");
+  EXPECT_TRUE(verdict_json(*found)["jobs"][0]["reasons"].empty());
+  found = why(looks([&](size_t i, Json& job, Json& status) {
+                blocked(i, job, status);
+                status["jobs"] = Json::array();
+              }),
+              "");
+  ASSERT_TRUE(found);
+  EXPECT_EQ(format_verdict(*found),
+            "switch:\n  - rack1 is blocked, for 12 s so far\nno job: no worker has joined\n");
+  EXPECT_EQ(verdict_json(*why(looks([](size_t, Json&, Json&) {}), ""))["switch"], Json::array());
+}
+
 TEST(WhyText, ForeignOrBrokenStatusIsNoCrash) {
   for (const char* text : {"{}", "[]", "null", "3", R"({"jobs": [1, {"state": 5, "unheard": 3}]})",
                            R"({"jobs": [{"state": "running", "waiting_for": "x", "results": -1,

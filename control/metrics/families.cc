@@ -140,6 +140,20 @@ void add_ports(FamilyList& families, const Json& status) {
        "Frames for others that came in by the port and were passed on.", "forwarded"},
       {MetricType::Counter, "ina_port_flooded_frames_total",
        "Frames for others that went to all ports.", "flooded"},
+      {MetricType::Counter, "ina_port_forwarded_bytes_total",
+       "Bytes of the frames for others that came in by the port and were passed on.",
+       "forwarded_bytes"},
+      {MetricType::Counter, "ina_port_bridged_bytes_total",
+       "Bytes of the frames of other ports that left by the port.", "bridged_sent_bytes"},
+      {MetricType::Counter, "ina_port_bridged_lost_frames_total",
+       "Frames of other ports that the port could not send.", "bridged_lost"},
+      {MetricType::Counter, "ina_port_learned_addresses_total",
+       "MAC addresses that became known at the port.", "learned"},
+      {MetricType::Counter, "ina_port_moved_addresses_total",
+       "MAC addresses that appeared at the port, and were at another one before.", "moved"},
+      {MetricType::Counter, "ina_port_lost_frames_total",
+       "Frames lost before the port could take them: the kernel or the device had no room.",
+       "lost_before"},
   };
   for (const PerItem& item : kCounters) {
     Writer writer(families, item.type, item.name, item.help);
@@ -150,6 +164,11 @@ void add_ports(FamilyList& families, const Json& status) {
   for (const Json& port : status.at("ports"))
     if (port.contains("link"))
       links.add(text(port, "link") == "up" ? 1 : 0, {{"port", text(port, "name")}});
+  Writer blocked(families, MetricType::Gauge, "ina_port_blocked",
+                 "1 while an Ethernet port forwards nothing, because it is part of a loop.");
+  for (const Json& port : status.at("ports"))
+    if (port.contains("link"))
+      blocked.add(port.contains("blocked") ? 1 : 0, {{"port", text(port, "name")}});
 }
 
 void add_drops(FamilyList& families, const Json& status) {

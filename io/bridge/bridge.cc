@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "io/bridge/vlan_tags.h"
+
 namespace ina::bridge {
 namespace {
 
@@ -30,16 +32,16 @@ Addresses addresses_of(std::span<const std::byte> frame) {
 
 VlanId vlan_of(std::span<const std::byte> frame) {
   constexpr size_t kTaggedBytes = 18;
-  if (frame.size() < kTaggedBytes || frame[12] != std::byte{0x81} || frame[13] != std::byte{0})
-    return 0;
-  return static_cast<VlanId>(std::to_integer<uint32_t>(frame[14] & std::byte{0x0f}) << 8 |
-                             std::to_integer<uint32_t>(frame[15]));
+  if (frame.size() < kTaggedBytes || load16(frame, 12) != kEthertypeVlan) return 0;
+  return load16(frame, 14) % kVlans;
 }
 
 Bridge::Bridge(const BridgeConfig& config, std::vector<wire::MacAddress> own)
     : config_(config),
       own_(std::move(own)),
       table_(config.mac_entries, config.ageing_ns, config.hash_seed),
+      loops_(config.hash_seed),
+      frames_(config.probe_key),
       ports_of_(kVlans),
       // All sets are swept twice in the ageing time.
       sweep_interval_ns_(config.ageing_ns / 2 / table_.sweeps()) {
@@ -47,7 +49,10 @@ Bridge::Bridge(const BridgeConfig& config, std::vector<wire::MacAddress> own)
   config_.vlans.resize(own_.size());
   for (size_t port = 0; port < own_.size(); ++port) {
     const std::vector<VlanId>& members = config_.vlans[port];
-    for (const VlanId vlan : members) ports_of_[vlan] |= uint64_t{1} << port;
+    for (const VlanId vlan : members) {
+      ports_of_[vlan] |= uint64_t{1} << port;
+      used_vlans_[vlan / 64] |= uint64_t{1} << vlan % 64;
+    }
     if (!members.empty()) continue;
     for (uint64_t& ports : ports_of_) ports |= uint64_t{1} << port;
   }
@@ -63,10 +68,22 @@ Decision Bridge::decide(const Addresses& frame, PortIndex ingress, Nanos now) {
   // A port that hears the switch itself is part of a loop, or a host takes the switch's address.
   if (is_group(frame.source) || to_number(frame.source) == 0 || is_own(frame.source))
     return drop(DropReason::kBadMac);
-  if (link_up(ingress)) table_.learn(frame.source, frame.vlan, ingress, now);
+  if (loops_.is_blocked(ingress)) {
+    note_echo(frame, ingress, now);
+    return drop(DropReason::kBlocked);
+  }
+  const Decision decision = destination_of(frame, ingress, now);
+  if (decision.to == Decision::To::kNowhere && decision.reason != DropReason::kSamePort)
+    return decision;
+  remember(frame, ingress, now);
+  return loops_.is_blocked(ingress) ? drop(DropReason::kBlocked) : decision;
+}
+
+Decision Bridge::destination_of(const Addresses& frame, PortIndex ingress, Nanos now) {
   if (is_link_local(frame.destination)) return drop(DropReason::kLinkLocal);
   if (is_group(frame.destination)) return flood(ingress, frame.vlan, now);
   if (is_own(frame.destination)) return drop(DropReason::kNotIna);
+  if (frame.destination == frame.source) return drop(DropReason::kSamePort);
   const auto port = table_.find(frame.destination, frame.vlan, now);
   if (!port) return flood(ingress, frame.vlan, now);
   if (*port == ingress) return drop(DropReason::kSamePort);
@@ -74,17 +91,55 @@ Decision Bridge::decide(const Addresses& frame, PortIndex ingress, Nanos now) {
 }
 
 void Bridge::learn(const Addresses& frame, PortIndex ingress, Nanos now) {
-  if (link_up(ingress) && is_member(ingress, frame.vlan) && !is_own(frame.source))
-    table_.learn(frame.source, frame.vlan, ingress, now);
+  if (is_member(ingress, frame.vlan) && !is_own(frame.source) && !loops_.is_blocked(ingress))
+    remember(frame, ingress, now);
+}
+
+void Bridge::remember(const Addresses& frame, PortIndex ingress, Nanos now) {
+  if (!link_up(ingress)) return;
+  used_vlans_[frame.vlan / 64] |= uint64_t{1} << frame.vlan % 64;
+  const auto from = table_.learn(frame.source, frame.vlan, ingress, now);
+  if (!from || !config_.loop_protection) return;
+  const uint64_t station = MacTable::station_of(frame.source, frame.vlan);
+  // While there was a loop, addresses were seen at its ends that are elsewhere.
+  if (loops_.address_moved(station, *from, ingress, now)) table_.forget_all();
+}
+
+/// At a blocked port nothing is learned. What is seen elsewhere at the same time still comes by a
+/// loop.
+void Bridge::note_echo(const Addresses& frame, PortIndex ingress, Nanos now) {
+  const auto last = table_.last_sighting(frame.source, frame.vlan, now);
+  if (last && last->port != ingress && now - last->seen < LoopGuard::kEchoNs)
+    loops_.echo_seen(ingress, now);
+}
+
+void Bridge::probe_returned(const LoopProbe& probe, PortIndex ingress, Nanos now) {
+  if (!config_.loop_protection || probe.port >= ports() ||
+      probe.number + kRecentRounds < probe_round_)
+    return;
+  if (loops_.probe_returned(probe.port, ingress, now)) table_.forget_all();
+}
+
+/// No tag, and the VLANs that come next. Returns how many.
+size_t Bridge::choose_vlans(std::span<VlanId> vlans) {
+  size_t count = 1;  // the first is 0
+  for (uint32_t step = 1; step < kVlans && count < vlans.size(); ++step) {
+    const auto vlan = static_cast<VlanId>((last_probed_vlan_ + step) % kVlans);
+    if (vlan != 0 && (used_vlans_[vlan / 64] >> vlan % 64 & 1) != 0) vlans[count++] = vlan;
+  }
+  if (count > 1) last_probed_vlan_ = vlans[count - 1];
+  return count;
 }
 
 void Bridge::set_link(PortIndex port, bool up) {
   if (port >= own_.size() || link_up(port) == up) return;
   up_ ^= uint64_t{1} << port;
   if (!up) table_.forget(port);
+  next_probe_ = 0;  // a cable that was plugged in may close a loop
 }
 
 void Bridge::tick(Nanos now) {
+  if (loops_.blocked() != 0) loops_.tick(now);
   if (now < next_sweep_) return;
   table_.sweep(now);
   next_sweep_ = now + sweep_interval_ns_;

@@ -11,6 +11,8 @@
 #include <span>
 #include <vector>
 
+#include "io/bridge/loop_guard.h"
+#include "io/bridge/loop_probe.h"
 #include "io/bridge/mac_table.h"
 #include "wire/drop_reason.h"
 
@@ -22,9 +24,12 @@ struct BridgeConfig {
   /// Broadcast, multicast and unknown destinations that a port may send a second; 0: no limit. A
   /// tenth of it may come at once.
   uint32_t storm_limit_frames_per_s = 10'000;
+  uint64_t unprobed = 0;  ///< ports, as bits, that lead nowhere: no loop is looked for there
   /// By port: the VLANs whose frames may come in and go out; none: all of them.
   std::vector<std::vector<VlanId>> vlans{};
   uint64_t hash_seed = 0;  ///< from a random source, so that nobody can fill one set of the table
+  bool loop_protection = true;
+  wire::SipKey probe_key = {};  ///< of the ports, too (ProbeFrames)
 };
 
 /// The destination of a frame.
@@ -52,18 +57,39 @@ class Bridge {
   /// `own`: the MAC address of each port of the switch; at most kMaxPorts. All links are down.
   Bridge(const BridgeConfig& config, std::vector<wire::MacAddress> own);
 
-  /// A frame that came in at `ingress` and is not for the switch. Learns its source.
+  /// A frame that came in at `ingress` and is not for the switch. Learns its source, unless the
+  /// frame is dropped. A frame for somebody behind the same port has arrived already, and counts as
+  /// passed on.
   Decision decide(const Addresses& frame, PortIndex ingress, Nanos now);
 
   /// A frame that came in at `ingress` and was for the switch itself.
   void learn(const Addresses& frame, PortIndex ingress, Nanos now);
 
+  /// A probe of the switch's own that came in at `ingress`.
+  void probe_returned(const LoopProbe& probe, PortIndex ingress, Nanos now);
+  /// Makes the probes that are to be sent now: `send(port, frame)`.
+  template <class Send>
+  void send_probes(Nanos now, Send&& send) {
+    if (!config_.loop_protection || now < next_probe_) return;
+    next_probe_ = now + kProbeEveryNs;
+    ++probe_round_;
+    std::array<VlanId, kProbedVlans> vlans{};
+    const size_t count = choose_vlans(vlans);
+    for (uint32_t port = 0; port < ports(); ++port)
+      for (size_t i = 0; i < count; ++i)
+        if (const auto at = static_cast<PortIndex>(port);
+            link_up(at) && is_member(at, vlans[i]) && is_probed(at))
+          send(at, frames_.make({at, probe_round_}, own_[port], vlans[i]));
+  }
+
   /// Nothing is sent to a port whose link is down; its learned addresses are forgotten.
   void set_link(PortIndex port, bool up);
+  /// The port has another device, with this address.
+  void set_own(PortIndex port, const wire::MacAddress& mac) { own_[port] = mac; }
   bool link_up(PortIndex port) const { return (up_ >> port & 1) != 0; }
   /// Ports with a link that frames of `vlan` may leave by, but `ingress`, as bits.
   uint64_t others_up(PortIndex ingress, VlanId vlan) const {
-    return up_ & ports_of_[vlan] & ~(uint64_t{1} << ingress);
+    return up_ & ~loops_.blocked() & ports_of_[vlan] & ~(uint64_t{1} << ingress);
   }
 
   /// Lets addresses expire, some at a time; to be called often.
@@ -71,22 +97,40 @@ class Bridge {
 
   uint32_t ports() const { return static_cast<uint32_t>(own_.size()); }
   const MacTable& table() const { return table_; }
+  const LoopGuard& loops() const { return loops_; }
 
  private:
+  static constexpr Nanos kProbeEveryNs = 200'000'000;
+  /// In a round: frames without a tag, and some of the VLANs, in turn.
+  static constexpr size_t kProbedVlans = 1 + 16;
+  /// A probe of so many rounds ago has waited in a queue; an older one is somebody's record.
+  static constexpr uint64_t kRecentRounds = 10;
+
   bool is_own(const wire::MacAddress& mac) const;
   bool is_member(PortIndex port, VlanId vlan) const { return (ports_of_[vlan] >> port & 1) != 0; }
+  bool is_probed(PortIndex port) const { return (config_.unprobed >> port & 1) == 0; }
+  Decision destination_of(const Addresses& frame, PortIndex ingress, Nanos now);
   Decision flood(PortIndex ingress, VlanId vlan, Nanos now);
+  void remember(const Addresses& frame, PortIndex ingress, Nanos now);
+  void note_echo(const Addresses& frame, PortIndex ingress, Nanos now);
+  size_t choose_vlans(std::span<VlanId> vlans);
 
   BridgeConfig config_;
   std::vector<wire::MacAddress> own_;
   MacTable table_;
+  LoopGuard loops_;
+  ProbeFrames frames_;
   uint64_t up_ = 0;                 ///< ports whose link is up
   std::vector<uint64_t> ports_of_;  ///< by VLAN
   /// By port: when a steady stream at the limit would have sent what came so far (GCRA, ITU-T
   /// I.371).
   std::array<Nanos, kMaxPorts> storm_time_{};
-  Nanos storm_step_ns_ = 0;       ///< between two frames at the limit
-  Nanos storm_tolerance_ns_ = 0;  ///< the lead that a port may have over that
+  Nanos storm_step_ns_ = 0;                         ///< between two frames at the limit
+  Nanos storm_tolerance_ns_ = 0;                    ///< the lead that a port may have over that
+  std::array<uint64_t, kVlans / 64> used_vlans_{};  ///< bits: listed, or seen in a frame
+  VlanId last_probed_vlan_ = 0;
+  uint64_t probe_round_ = 0;
+  Nanos next_probe_ = 0;
   Nanos next_sweep_ = 0;
   Nanos sweep_interval_ns_;
 };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "io/bridge/mix.h"
+
 namespace ina::bridge {
 
 MacTable::MacTable(uint32_t entries, Nanos ageing_ns, uint64_t seed)
@@ -16,29 +18,27 @@ uint64_t MacTable::station_of(const wire::MacAddress& mac, VlanId vlan) {
 
 /// Index of the set's first entry.
 size_t MacTable::set_of(uint64_t station) const {
-  // The finisher of SplitMix64 (Steele et al., 2014): every bit of the seed reaches every set.
-  uint64_t hash = station ^ seed_;
-  hash = (hash ^ hash >> 30) * 0xbf58476d1ce4e5b9u;
-  hash = (hash ^ hash >> 27) * 0x94d049bb133111ebu;
-  hash ^= hash >> 31;
-  return (hash & (entries_.size() / kWays - 1)) * kWays;
+  // Every bit of the seed reaches every set.
+  return (mix(station ^ seed_) & (entries_.size() / kWays - 1)) * kWays;
 }
 
-void MacTable::learn(const wire::MacAddress& mac, VlanId vlan, PortIndex port, Nanos now) {
-  if (is_group(mac) || to_number(mac) == 0 || port >= kMaxPorts) return;
+std::optional<PortIndex> MacTable::learn(const wire::MacAddress& mac, VlanId vlan, PortIndex port,
+                                         Nanos now) {
+  if (is_group(mac) || to_number(mac) == 0 || port >= kMaxPorts) return std::nullopt;
   const uint64_t station = station_of(mac, vlan);
   Entry* const set = &entries_[set_of(station)];
   Entry* place = nullptr;
   for (Entry* entry = set; entry != set + kWays; ++entry) {
     if (entry->station == station) {
-      if (entry->port != port) {
-        --at_port_[entry->port];
-        ++at_port_[port];
-        entry->port = port;
-        ++counters_.moved;
-      }
       entry->seen = static_cast<uint64_t>(now);
-      return;
+      if (entry->port == port) return std::nullopt;
+      const auto from = static_cast<PortIndex>(entry->port);
+      --at_port_[from];
+      ++at_port_[port];
+      entry->port = port;
+      ++counters_.moved;
+      ++at_[port].moved;
+      return from;
     }
     if (place == nullptr && (entry->station == 0 || expired(*entry, now))) place = entry;
   }
@@ -50,7 +50,7 @@ void MacTable::learn(const wire::MacAddress& mac, VlanId vlan, PortIndex port, N
   const size_t most = entries_.size() <= kWays ? entries_.size() : entries_.size() / 2;
   if (place == nullptr || at_port_[port] >= most) {
     ++counters_.refused;
-    return;
+    return std::nullopt;
   }
   place->station = station;
   place->port = port;
@@ -58,22 +58,36 @@ void MacTable::learn(const wire::MacAddress& mac, VlanId vlan, PortIndex port, N
   ++at_port_[port];
   ++size_;
   ++counters_.learned;
+  ++at_[port].learned;
+  return std::nullopt;
 }
 
 std::optional<PortIndex> MacTable::find(const wire::MacAddress& mac, VlanId vlan, Nanos now) const {
+  const auto sighting = last_sighting(mac, vlan, now);
+  return sighting ? std::optional(sighting->port) : std::nullopt;
+}
+
+std::optional<Sighting> MacTable::last_sighting(const wire::MacAddress& mac, VlanId vlan,
+                                                Nanos now) const {
   if (to_number(mac) == 0) return std::nullopt;
   const uint64_t station = station_of(mac, vlan);
   const Entry* const set = &entries_[set_of(station)];
   for (const Entry* entry = set; entry != set + kWays; ++entry)
     if (entry->station == station)
       return expired(*entry, now) ? std::nullopt
-                                  : std::optional(static_cast<PortIndex>(entry->port));
+                                  : std::optional(Sighting{static_cast<PortIndex>(entry->port),
+                                                           static_cast<Nanos>(entry->seen)});
   return std::nullopt;
 }
 
 void MacTable::forget(PortIndex port) {
   for (Entry& entry : entries_)
     if (entry.station != 0 && entry.port == port) remove(entry);
+}
+
+void MacTable::forget_all() {
+  for (Entry& entry : entries_)
+    if (entry.station != 0) remove(entry);
 }
 
 void MacTable::sweep(Nanos now) {

@@ -31,6 +31,18 @@ struct MacTableCounters {
   uint64_t expired = 0;  ///< addresses not seen for the ageing time
 };
 
+/// What became known at one port.
+struct PortAddresses {
+  uint64_t learned = 0;  ///< addresses put in
+  uint64_t moved = 0;    ///< addresses that appeared there, and were at another port before
+};
+
+/// Where an address was seen last.
+struct Sighting {
+  PortIndex port = 0;
+  Nanos seen = 0;
+};
+
 /// Used by one thread. Allocates in the constructor only.
 class MacTable {
  public:
@@ -38,14 +50,19 @@ class MacTable {
   MacTable(uint32_t entries, Nanos ageing_ns, uint64_t seed);
 
   /// Remembers that `mac` is at `port` in `vlan`. Group addresses, the zero address and the
-  /// switch's own are not learned.
-  void learn(const wire::MacAddress& mac, VlanId vlan, PortIndex port, Nanos now);
+  /// switch's own are not learned. Returns the port where it was before, if that is another one.
+  std::optional<PortIndex> learn(const wire::MacAddress& mac, VlanId vlan, PortIndex port,
+                                 Nanos now);
 
   /// Where `mac` is; nothing if it is not known, or not any more.
   std::optional<PortIndex> find(const wire::MacAddress& mac, VlanId vlan, Nanos now) const;
+  std::optional<Sighting> last_sighting(const wire::MacAddress& mac, VlanId vlan, Nanos now) const;
+  /// VLAN and MAC address in one number.
+  static uint64_t station_of(const wire::MacAddress& mac, VlanId vlan);
 
   /// Removes what was learned at `port`.
   void forget(PortIndex port);
+  void forget_all();
 
   /// Removes what has expired from some of the sets, and goes on there the next time.
   void sweep(Nanos now);
@@ -58,6 +75,7 @@ class MacTable {
   uint32_t size() const { return size_; }
   uint32_t capacity() const { return static_cast<uint32_t>(entries_.size()); }
   const MacTableCounters& counters() const { return counters_; }
+  const PortAddresses& at(PortIndex port) const { return at_[port]; }
 
  private:
   static constexpr size_t kWays = 8;
@@ -70,8 +88,6 @@ class MacTable {
   };
   static_assert(sizeof(Entry) == 16 && kMaxPorts <= 1 << 6);
 
-  /// VLAN and MAC address in one number.
-  static uint64_t station_of(const wire::MacAddress& mac, VlanId vlan);
   size_t set_of(uint64_t station) const;
   bool expired(const Entry& entry, Nanos now) const {
     return now - static_cast<Nanos>(entry.seen) >= ageing_ns_;
@@ -85,6 +101,7 @@ class MacTable {
   Nanos ageing_ns_;
   uint64_t seed_;
   MacTableCounters counters_;
+  std::array<PortAddresses, kMaxPorts> at_{};
 };
 
 /// Of a group: multicast or broadcast.

@@ -4,31 +4,20 @@
 #include <cstring>
 
 #include "io/bridge/mac_table.h"
+#include "io/bridge/vlan_tags.h"
 
 namespace ina::bridge {
 namespace {
 
 constexpr uint16_t kEthertypeIpv4 = 0x0800;
 constexpr uint16_t kEthertypeArp = 0x0806;
-constexpr uint16_t kEthertypeVlan = 0x8100;
-constexpr uint16_t kEthertypeProviderVlan = 0x88a8;
-constexpr size_t kTagBytes = 4;
-
-uint16_t load16(std::span<const std::byte> bytes, size_t at) {
-  return static_cast<uint16_t>(std::to_integer<uint32_t>(bytes[at]) << 8 |
-                               std::to_integer<uint32_t>(bytes[at + 1]));
-}
 
 /// The address in whose name an IPv4 packet or an ARP message is sent; 0: none. Hosts take a frame
 /// with a tag of VLAN 0 for one without, so tags do not hide it.
 uint32_t source_ip(std::span<const std::byte> frame) {
-  size_t at = wire::kEthernetBytes;
-  uint16_t ethertype = load16(frame, at - 2);
-  while ((ethertype == kEthertypeVlan || ethertype == kEthertypeProviderVlan) &&
-         frame.size() >= at + kTagBytes) {
-    at += kTagBytes;
-    ethertype = load16(frame, at - 2);
-  }
+  size_t at = behind_tags(frame, wire::kEthernetBytes - 2);
+  const uint16_t ethertype = load16(frame, at);
+  at += 2;
   if (ethertype == kEthertypeIpv4)
     at += 12;
   else if (ethertype == kEthertypeArp)

@@ -78,9 +78,33 @@ Error of_large_mtu(const std::string& device, const Error& error) {
               "' with slots of up to 2 KiB, or use AF_PACKET. (" + error.text + ")"};
 }
 
+std::string driver_of(uint16_t port_id) {
+  rte_eth_dev_info info{};
+  return rte_eth_dev_info_get(port_id, &info) == 0 ? info.driver_name : "";
+}
+
+/// A pool that was left (others_hold_buffers()) keeps its name.
+std::string pool_name(const char* kind, uint16_t port_id) {
+  static int made = 0;
+  return std::string("ina_") + kind + std::to_string(port_id) + "_" + std::to_string(made++);
+}
+
+/// Frames in transit lie in the buffers of the device that received them. Drivers of virtual
+/// devices copy them; a NIC holds some of them for as long as it has nothing more to send.
+bool others_hold_buffers() {
+  uint16_t port_id = 0;
+  RTE_ETH_FOREACH_DEV(port_id) {
+    rte_eth_dev_info info{};
+    if (rte_eth_dev_info_get(port_id, &info) == 0 &&
+        std::string_view(rte_bus_name(rte_dev_bus(info.device))) != "vdev")
+      return true;
+  }
+  return false;
+}
+
 rte_mempool* make_pool(const char* kind, uint16_t port_id, uint16_t lanes, uint32_t buffers,
                        uint32_t data_bytes) {
-  const std::string name = std::string("ina_") + kind + std::to_string(port_id);
+  const std::string name = pool_name(kind, port_id);
   // Lanes may be more than cores: none must wait for one that was put aside half-way.
   const char* const between_lanes = lanes > 1 ? "ring_mt_rts" : nullptr;
   return rte_pktmbuf_pool_create_by_ops(name.c_str(), buffers, kMempoolCache, 0,
@@ -100,12 +124,64 @@ Result<std::unique_ptr<Device>> Device::open(const DeviceConfig& config) {
   const std::vector<DriverSocket> before = sockets_like(config.device);
   if (config.mtu > max_mtu(config.device))
     return fail(INA_ERR_INVALID, mtu_text(config.device, config.mtu));
+  if (auto done = device->lock_interface(config); !done) return tl::unexpected(done.error());
   if (auto done = device->attach(config); !done)
     return tl::unexpected(of_large_mtu(config.device, done.error()));
   auto done = device->configure(config);
   device->sockets_ = added_sockets(before, sockets_like(config.device), device->queues_);
   if (!done) return tl::unexpected(of_large_mtu(config.device, done.error()));
+  device->find_rings(config);
+  const std::string interface(device_argument(config.device, "iface"));
+  device->lost_.emplace(device->port_id_, driver_of(device->port_id_), interface, device->sockets_);
   return device;
+}
+
+/// Drivers that make an interface of their own need no lock.
+Result<void> Device::lock_interface(const DeviceConfig& config) {
+  const std::string interface(device_argument(config.device, "iface"));
+  if (interface.empty() || config.device.starts_with("net_tap")) return {};
+  auto lock = InterfaceLock::take(
+      interface, config.datagrams_only ? InterfaceUse::kWorker : InterfaceUse::kPort);
+  if (!lock)
+    return fail(lock.error().status, "Device " + config.device.substr(0, config.device.find(',')) +
+                                         ": " + lock.error().text);
+  lock_ = std::move(*lock);
+  return {};
+}
+
+/// For AF_PACKET. The driver's queues begin with the number of their socket, which tells them
+/// apart.
+void Device::find_rings(const DeviceConfig& config) {
+  if (driver_of(port_id_) != "net_af_packet") return;
+  const uint32_t frame_bytes = device_number(config.device, "framesz", 2048);
+  std::vector<PacketRing> rings;
+  for (uint16_t queue = 0; queue < queues_ && !sockets_.empty(); ++queue) {
+    const int fd = *static_cast<const int*>(rte_eth_fp_ops[port_id_].rxq.data[queue]);
+    const auto socket = std::ranges::find(sockets_, fd, &DriverSocket::fd);
+    if (socket == sockets_.end()) return;
+    const auto ring = PacketRing::of(*socket, frame_bytes);
+    if (!ring) return;
+    rings.push_back(*ring);
+  }
+  rings_ = std::move(rings);
+}
+
+bool Device::is_attached() {
+  attached_ = attached_ && has_interface();
+  return attached_;
+}
+
+bool Device::has_interface() const {
+  if (interface_index_ == 0) return true;
+  char name[IF_NAMESIZE] = {};
+  if (::if_indextoname(interface_index_, name) == nullptr) return false;
+  // Under another name it is the same interface, until the name has a new one.
+  const unsigned named = ::if_nametoindex(interface_.c_str());
+  if (named != 0 && named != interface_index_) return false;
+  // One that has left the namespace and come back may have its number again.
+  for (const DriverSocket& socket : sockets_)
+    if (!is_bound_to(socket, interface_index_)) return false;
+  return !xdp_ || xdp_->is_attached();
 }
 
 Result<void> Device::attach(const DeviceConfig& config) {
@@ -185,6 +261,7 @@ Result<void> Device::find_interface(const rte_eth_dev_info& info) {
   if (!interface_socket_ || ::if_indextoname(info.if_index, interface) == nullptr)
     return fail_device(name_, "its network interface is not to be found", errno);
   interface_ = interface;
+  interface_index_ = info.if_index;
   return {};
 }
 
@@ -249,7 +326,7 @@ Result<void> Device::read_mac(const rte_eth_dev_info& info) {
 Result<void> Device::make_xdp_pool(const DeviceConfig& config) {
   // The driver first copies frames from another pool into this one.
   rx_pool_ = tx_pool_ =
-      make_page_pool("ina_xdp" + std::to_string(port_id_), plan_xdp_buffers(buffer_need(config)));
+      make_page_pool(pool_name("xdp", port_id_), plan_xdp_buffers(buffer_need(config)));
   return rx_pool_ != nullptr ? Result<void>() : no_buffers();
 }
 
@@ -355,15 +432,16 @@ Device::~Device() {
   // The kernel gives the queue back in the background, and the driver handles a refusal badly. The
   // next process that opens the interface should find the queue free.
   if (is_xdp) std::this_thread::sleep_for(kXdpQueueRelease);
-  rte_mempool_free(rx_pool_);
+  if (!others_hold_buffers()) rte_mempool_free(rx_pool_);
   if (tx_pool_ != rx_pool_) rte_mempool_free(tx_pool_);
 }
 
 bool Device::link_up() {
   if (!interface_.empty()) {
     ifreq request{};
-    interface_.copy(request.ifr_name, IFNAMSIZ - 1);
-    return ::ioctl(interface_socket_.get(), SIOCGIFFLAGS, &request) == 0 &&
+    request.ifr_ifindex = static_cast<int>(interface_index_);
+    return ::ioctl(interface_socket_.get(), SIOCGIFNAME, &request) == 0 &&
+           ::ioctl(interface_socket_.get(), SIOCGIFFLAGS, &request) == 0 &&
            (request.ifr_flags & IFF_UP) != 0 && (request.ifr_flags & IFF_RUNNING) != 0;
   }
   rte_eth_link link{};

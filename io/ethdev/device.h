@@ -5,12 +5,17 @@
 #include <rte_mbuf.h>
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "common/fd.h"
 #include "common/result.h"
 #include "io/ethdev/buffer_budget.h"
 #include "io/ethdev/driver_socket.h"
+#include "io/ethdev/interface_lock.h"
+#include "io/ethdev/lost_frames.h"
+#include "io/ethdev/packet_ring.h"
 #include "io/ethdev/poll_gate.h"
 #include "io/ethdev/steering.h"
 #include "io/ethdev/xdp_program.h"
@@ -52,6 +57,7 @@ class Device {
   uint16_t queues() const { return queues_; }
 
   uint16_t rx(rte_mbuf** packets, uint16_t count, uint16_t queue = 0) {
+    if (!rings_.empty()) return rx_from(rings_[queue], packets, count, queue);
     if (!gated_) return rte_eth_rx_burst(port_id_, queue, packets, count);
     if (!gate_.enter()) return 0;
     const uint16_t taken = rte_eth_rx_burst(port_id_, queue, packets, count);
@@ -74,6 +80,11 @@ class Device {
 
   /// Asks the driver or the kernel, which may take a system call.
   bool link_up();
+  /// The interface of the kernel on which it was opened is there, and nobody has taken its name.
+  /// From one thread, as lost_frames().
+  bool is_attached();
+  /// See LostFrames.
+  std::optional<uint64_t> lost_frames() { return lost_ ? lost_->count() : std::nullopt; }
 
   /// From an interface of the kernel it gets from now on UDP datagrams to this address and port
   /// only; by AF_XDP it takes them away from the kernel. Other devices go on getting
@@ -98,6 +109,17 @@ class Device {
 
  private:
   Device() = default;
+  uint16_t rx_from(PacketRing& ring, rte_mbuf** packets, uint16_t count, uint16_t queue) {
+    // No more than the ring was looked at for: more may come in between.
+    const uint16_t there = ring.look(count);
+    if (there == 0) return 0;
+    const uint16_t taken = rte_eth_rx_burst(port_id_, queue, packets, there);
+    ring.taken(packets, taken);
+    return taken;
+  }
+  bool has_interface() const;
+  Result<void> lock_interface(const DeviceConfig& config);
+  void find_rings(const DeviceConfig& config);
   Result<void> attach(const DeviceConfig& config);
   /// Arguments by which the driver loads our XDP program.
   Result<std::string> with_xdp_program(const DeviceConfig& config);
@@ -129,10 +151,15 @@ class Device {
   bool promiscuous_ = false;
   bool inserts_tags_ = false;
   uint64_t tx_checksums_ = 0;
+  std::optional<InterfaceLock> lock_;
   std::string interface_;  ///< of the kernel, where the driver itself does not know the link
+  unsigned interface_index_ = 0;
+  bool attached_ = true;
   Fd interface_socket_;
   std::unique_ptr<XdpProgram> xdp_;    ///< of an AF_XDP device, unless its arguments name another
   std::vector<DriverSocket> sockets_;  ///< one for each queue; empty: the driver has none
+  std::vector<PacketRing> rings_;      ///< of AF_PACKET, by queue
+  std::optional<LostFrames> lost_;
   rte_mempool* rx_pool_ = nullptr;
   rte_mempool* tx_pool_ = nullptr;
 };

@@ -17,6 +17,15 @@ std::optional<uint32_t> mtu_of_interface(const std::string& interface) {
   return static_cast<uint32_t>(request.ifr_mtu);
 }
 
+bool is_interface_up(const std::string& interface) {
+  const Fd any(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq request{};
+  if (interface.empty() || interface.size() >= IFNAMSIZ) return false;
+  interface.copy(request.ifr_name, IFNAMSIZ - 1);
+  return any && ::ioctl(any.get(), SIOCGIFFLAGS, &request) == 0 &&
+         (request.ifr_flags & IFF_UP) != 0;
+}
+
 std::string xdp_queues_text(std::string_view device, const std::string& interface, uint32_t queues,
                             bool may_have_several) {
   const std::string all = std::to_string(queues);

@@ -35,6 +35,9 @@ constexpr std::string_view queues_argument(std::string_view driver) {
 /// MTU of an interface of the kernel; nothing if there is none of that name.
 std::optional<uint32_t> mtu_of_interface(const std::string& interface);
 
+/// There is an interface of the kernel with this name, and it is up.
+bool is_interface_up(const std::string& interface);
+
 /// A number among a device's arguments; `otherwise` if there is none.
 inline uint32_t device_number(std::string_view device, std::string_view key, uint32_t otherwise) {
   const std::string_view text = device_argument(device, key);

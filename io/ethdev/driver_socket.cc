@@ -1,10 +1,12 @@
 #include "io/ethdev/driver_socket.h"
 
+#include <linux/if_packet.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <filesystem>
 #include <string>
@@ -50,6 +52,19 @@ std::vector<DriverSocket> added_sockets(const std::vector<DriverSocket>& before,
   });
   if (added.size() != expected) added.clear();
   return added;
+}
+
+bool is_bound_to(const DriverSocket& socket, unsigned interface_index) {
+  sockaddr_ll address{};
+  socklen_t bytes = sizeof address;
+  if (::getsockname(socket.fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) {
+    // Sockets of AF_XDP have no name, but get an error.
+    int error = 0;
+    socklen_t error_bytes = sizeof error;
+    return ::getsockopt(socket.fd, SOL_SOCKET, SO_ERROR, &error, &error_bytes) != 0 ||
+           error != ENETDOWN;
+  }
+  return address.sll_ifindex == static_cast<int>(interface_index);
 }
 
 void close_left_open(const DriverSocket& socket) {

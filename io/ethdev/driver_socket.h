@@ -22,6 +22,9 @@ std::vector<DriverSocket> sockets_like(std::string_view device);
 /// Those of `now` that are not among `before`; none if they are not `expected` in number.
 std::vector<DriverSocket> added_sockets(const std::vector<DriverSocket>& before,
                                         const std::vector<DriverSocket>& now, size_t expected);
+/// The socket gets the frames of this interface. One whose interface was removed, or has left the
+/// network namespace, never gets any again. Of AF_XDP only the first call after that says so.
+bool is_bound_to(const DriverSocket& socket, unsigned interface_index);
 /// Closes it if it is still open.
 void close_left_open(const DriverSocket& socket);
 

@@ -18,6 +18,7 @@ struct EthdevCounters {
   uint64_t answered = 0;            ///< ARP and ICMP echo requests for the switch's own addresses
   uint64_t forwarded = 0;           ///< handed to one other port
   uint64_t flooded = 0;             ///< handed to all other ports that have a link
+  uint64_t forwarded_bytes = 0;     ///< of whole frames, forwarded or flooded, each counted once
   uint64_t flood_copies = 0;        ///< to how many ports, summed up
   uint64_t bridged_sent = 0;        ///< frames of other ports that left by this one
   uint64_t bridged_sent_bytes = 0;  ///< of whole frames
@@ -31,6 +32,7 @@ inline void add(EthdevCounters& sum, const EthdevCounters& more) {
   sum.answered += more.answered;
   sum.forwarded += more.forwarded;
   sum.flooded += more.flooded;
+  sum.forwarded_bytes += more.forwarded_bytes;
   sum.flood_copies += more.flood_copies;
   sum.bridged_sent += more.bridged_sent;
   sum.bridged_sent_bytes += more.bridged_sent_bytes;

@@ -3,9 +3,12 @@
 #include <rte_prefetch.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "common/clock.h"
+#include "io/ethdev/device_arguments.h"
+#include "io/ethdev/device_limits.h"
 #include "io/ethdev/neighbour.h"
 #include "wire/group.h"
 
@@ -45,30 +48,100 @@ std::string to_text(const wire::Address& address) {
 
 // ---- opening and binding -----------------------------------------------------------------------
 
+/// The state that the lanes of a port share.
+class EthdevPort::Common : public PortDevice {
+ public:
+  explicit Common(const EthdevPortConfig& config) : config_(config) {}
+
+  Result<void> open() {
+    auto opened = Device::open({.device = config_.device,
+                                .mtu = config_.mtu,
+                                .rx_descriptors = config_.rx_descriptors,
+                                .tx_descriptors = config_.tx_descriptors,
+                                .lent_buffers = config_.lent_buffers,
+                                .lanes = config_.lanes,
+                                .ring_frames = FrameRing::kFrames,
+                                .promiscuous = config_.bridged,
+                                .inserts_tags = config_.vlan != 0,
+                                .strips_tags = config_.vlan != 0 && !config_.bridged});
+    if (!opened)
+      return fail(opened.error().status, "Port " + config_.name + ": " + opened.error().text);
+    if (queues != 0 && (*opened)->queues() != queues)
+      return fail(INA_ERR_UNSUPPORTED, "Port " + config_.name +
+                                           ": its device has another number of queues than before; "
+                                           "the switch takes it when it is started again.");
+    device = std::move(*opened);
+    queues = device->queues();
+    steered = device->steer(steering_of(config_));
+    mac_ = device->mac();
+    return {};
+  }
+
+  bool is_attached() override { return device && device->is_attached(); }
+  void close() override {
+    lost_before_ += device->lost_frames().value_or(0);
+    device.reset();
+  }
+  bool may_reopen() override {
+    return is_interface_up(std::string(device_argument(config_.device, "iface")));
+  }
+  Result<void> reopen() override { return open(); }
+  wire::MacAddress mac() const override { return mac_; }
+  std::optional<uint64_t> lost_frames() override {
+    if (!device) return lost_before_;
+    const auto lost = device->lost_frames();
+    return lost ? std::optional(lost_before_ + *lost) : std::nullopt;
+  }
+
+  std::unique_ptr<Device> device;
+  LaneRings::Rings rings;  ///< their frames go before the device does
+  uint16_t queues = 0;
+  bool steered = false;
+
+ private:
+  EthdevPortConfig config_;
+  wire::MacAddress mac_{};
+  uint64_t lost_before_ = 0;  ///< by devices that were closed
+};
+
+PortDevice& EthdevPort::device() {
+  return *common_;
+}
+
+uint16_t EthdevPort::queues() const {
+  return common_->queues;
+}
+
+bool EthdevPort::steered() const {
+  return common_->steered;
+}
+
+void EthdevPort::detach() {
+  rx_release();
+  transit_.clear();
+  queue_.lose();
+  maker_.reset();
+  rings_.drop_all();
+  device_ = nullptr;
+}
+
+void EthdevPort::attach() {
+  device_ = common_->device.get();
+  own_.mac = common_->mac();
+  maker_.emplace(*device_, source_of(own_, lane_), config_.vlan);
+}
+
 Result<std::vector<std::unique_ptr<EthdevPort>>> EthdevPort::open(const EthdevPortConfig& config) {
   if (auto fine = check(config); !fine) return tl::unexpected(fine.error());
-  auto device = Device::open({.device = config.device,
-                              .mtu = config.mtu,
-                              .rx_descriptors = config.rx_descriptors,
-                              .tx_descriptors = config.tx_descriptors,
-                              .lent_buffers = config.lent_buffers,
-                              .lanes = config.lanes,
-                              .ring_frames = FrameRing::kFrames,
-                              .promiscuous = config.bridged,
-                              .inserts_tags = config.vlan != 0,
-                              .strips_tags = config.vlan != 0 && !config.bridged});
-  if (!device)
-    return fail(device.error().status, "Port " + config.name + ": " + device.error().text);
-  auto common = std::make_shared<Common>();
-  common->device = std::move(*device);
-  common->steered = common->device->steer(steering_of(config));
+  auto common = std::make_shared<Common>(config);
+  if (auto opened = common->open(); !opened) return tl::unexpected(opened.error());
   std::vector<std::unique_ptr<EthdevPort>> lanes;
   std::vector<LaneRings*> rings;
   for (uint16_t lane = 0; lane < config.lanes; ++lane) {
     lanes.push_back(std::unique_ptr<EthdevPort>(new EthdevPort(config, common, lane)));
     rings.push_back(&lanes.back()->rings_);
   }
-  common->rings = LaneRings::connect(rings, common->device->queues());
+  common->rings = LaneRings::connect(rings, common->queues);
   return lanes;
 }
 
@@ -81,6 +154,7 @@ EthdevPort::EthdevPort(const EthdevPortConfig& config, std::shared_ptr<Common> c
       steering_(steering_of(config)),
       lane_(lane),
       guard_(own_ips(config), config.hosts),
+      probes_(config.probe_key),
       addresses_({config.ip, config.vlan}, config.switch_addresses),
       intake_({.ip = config.ip,
                .udp_port = config.udp_port,
@@ -90,7 +164,7 @@ EthdevPort::EthdevPort(const EthdevPortConfig& config, std::shared_ptr<Common> c
               counters_.port),
       transit_(counters_),
       rings_(lane, counters_),
-      maker_(*device_, source_of(own_, lane), config.vlan),
+      maker_(std::in_place, *device_, source_of(own_, lane), config.vlan),
       queue_(counters_) {}
 
 Result<EndpointIndex> EthdevPort::bind(const wire::Address& worker, JobId job_id, uint64_t job_key,
@@ -121,7 +195,7 @@ Result<EndpointIndex> EthdevPort::bind(const wire::Address& worker, JobId job_id
 void EthdevPort::unbind(EndpointIndex endpoint) {
   intake_.endpoints().erase(endpoint);
   // The job's result ring may go next.
-  maker_.drop_payload();
+  if (maker_) maker_->drop_payload();
 }
 
 // ---- receiving ---------------------------------------------------------------------------------
@@ -152,6 +226,8 @@ size_t EthdevPort::rx_burst(std::span<RxPacket> burst) {
 }
 
 uint16_t EthdevPort::receive_alone(uint16_t room, bool& full) {
+  if (device_ == nullptr) [[unlikely]]
+    return 0;
   const uint16_t count = device_->rx(held_.data(), room);
   full = count == room;
   counters_.port.rx_packets += count;
@@ -161,6 +237,8 @@ uint16_t EthdevPort::receive_alone(uint16_t room, bool& full) {
 
 /// Keeps what is for this lane. `full`: set if there may be more.
 uint16_t EthdevPort::receive_own(rte_mbuf** frames, uint16_t room, bool& full) {
+  if (device_ == nullptr) [[unlikely]]
+    return 0;
   std::array<rte_mbuf*, Device::kMaxBurst> burst;
   const uint16_t received = device_->rx(burst.data(), room, lane_);
   counters_.port.rx_packets += received;
@@ -205,7 +283,13 @@ bool EthdevPort::take(size_t place, RxPacket& packet) {
 
 /// A frame for somebody else.
 void EthdevPort::pass_on(size_t place) {
-  if (guard_.allows(bytes_of(held_[place]))) [[likely]]
+  const std::span<const std::byte> frame = bytes_of(held_[place]);
+  if (const auto probe = probes_.read(frame)) [[unlikely]] {
+    counters_.port.drops.add(DropReason::kBadMac);  // the switch's own
+    transit_.add_probe(*probe);
+    return;
+  }
+  if (guard_.allows(frame)) [[likely]]
     transit_.add(std::exchange(held_[place], nullptr));
   else
     counters_.port.drops.add(DropReason::kForeignSource);
@@ -259,7 +343,8 @@ bool EthdevPort::tx_to_group(EndpointIndex index, const wire::Message& message,
 /// `worker`: one of the job to whose group or to whom it is sent.
 bool EthdevPort::send(const Endpoint& worker, const wire::Address& to, const wire::Message& message,
                       std::span<const std::byte> payload) {
-  if (!worker.bound) {  // not any more: nobody is there to take it
+  // Nobody is there to take it any more, or no way leads there.
+  if (!worker.bound || device_ == nullptr) [[unlikely]] {
     counters_.port.drops.add(DropReason::kTxFull);
     return false;
   }
@@ -267,7 +352,7 @@ bool EthdevPort::send(const Endpoint& worker, const wire::Address& to, const wir
   wire::Message marked = message;
   if (config_.ecn && backlog_.congested() && message.type == wire::Type::kResult)
     marked.flags |= wire::kFlagEcn;
-  rte_mbuf* const frame = maker_.make(worker, to, marked, payload, last_hash);
+  rte_mbuf* const frame = maker_->make(worker, to, marked, payload, last_hash);
   if (frame == nullptr) {
     counters_.port.drops.add(DropReason::kNoBuffer);
     return false;
@@ -278,13 +363,22 @@ bool EthdevPort::send(const Endpoint& worker, const wire::Address& to, const wir
 }
 
 void EthdevPort::send_transit(const Transit& frame) {
-  if (frame.buffer->pkt_len > device_->frame_bytes() + 2 * kVlanTagBytes) {
+  const bool detached = device_ == nullptr;
+  if (detached || frame.buffer->pkt_len > device_->frame_bytes() + 2 * kVlanTagBytes) {
     rte_pktmbuf_free(frame.buffer);
-    counters_.port.drops.add(DropReason::kTooLong);
+    counters_.port.drops.add(detached ? DropReason::kTxFull : DropReason::kTooLong);
     ++counters_.ethdev.bridged_lost;
     return;
   }
   queue(frame.buffer, SendQueue::Kind::kTransit, frame.buffer->pkt_len);
+}
+
+void EthdevPort::send_probe(std::span<const std::byte> probe) {
+  rte_mbuf* const frame = device_ == nullptr ? nullptr : rte_pktmbuf_alloc(device_->tx_pool());
+  if (frame == nullptr) return;
+  const auto bytes = static_cast<uint16_t>(probe.size());
+  std::memcpy(rte_pktmbuf_append(frame, bytes), probe.data(), bytes);
+  queue(frame, SendQueue::Kind::kAnswer, bytes);
 }
 
 void EthdevPort::queue(rte_mbuf* frame, SendQueue::Kind kind, size_t bytes) {
@@ -293,10 +387,12 @@ void EthdevPort::queue(rte_mbuf* frame, SendQueue::Kind kind, size_t bytes) {
 }
 
 void EthdevPort::tx_flush() {
+  if (device_ == nullptr) [[unlikely]]
+    return queue_.lose();
   if (FrameRing* const carrier = rings_.carrier()) return queue_.pass_to(*carrier);
   queue_.send(*device_, lane_);
   for (FrameRing* const ring : rings_.carried()) {
-    if (!queue_.take_from(*ring, maker_.header_bytes())) continue;
+    if (!queue_.take_from(*ring, maker_->header_bytes())) continue;
     rings_.note_moved();
     queue_.send(*device_, lane_);
   }

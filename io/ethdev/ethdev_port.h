@@ -8,6 +8,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "common/result.h"
@@ -20,6 +21,7 @@
 #include "io/ethdev/lane_counters.h"
 #include "io/ethdev/lane_rings.h"
 #include "io/ethdev/message_intake.h"
+#include "io/ethdev/port_device.h"
 #include "io/ethdev/send_queue.h"
 #include "io/ethdev/switch_addresses.h"
 #include "io/ethdev/transit_frames.h"
@@ -42,11 +44,19 @@ class alignas(64) EthdevPort {
   wire::Address address() const { return own_; }
   const EthdevPortConfig& config() const { return config_; }
   /// Not to be called by two lanes at a time.
-  bool link_up() { return device_->link_up(); }
+  bool link_up() { return device_ != nullptr && device_->link_up(); }
+
+  /// The device as the control plane handles it; the same for all lanes.
+  PortDevice& device();
+  /// Before the device is closed, on each lane: the lane uses nothing of it any more. After it was
+  /// called on all of them, it is called again: what others had put into this lane's rings goes.
+  void detach();
+  /// After it was opened again.
+  void attach();
   /// Queue pairs of the device, for all lanes.
-  uint16_t queues() const { return device_->queues(); }
+  uint16_t queues() const;
   /// The device knows which lane a frame is for.
-  bool steered() const { return common_->steered; }
+  bool steered() const;
 
   /// From now on, frames from `worker` that carry this job and key are this worker's, if their tags
   /// are right where there are keys for tags. `root`: of a group the job whose workers are in it,
@@ -83,20 +93,22 @@ class alignas(64) EthdevPort {
   /// send_transit() to other ports, before the next burst.
   std::span<const Transit> transit() const { return transit_.all(); }
   void drop_transit(const Transit& frame, DropReason reason) { transit_.drop(frame, reason); }
-  void hand_over(const Transit&) { transit_.hand_over(); }
+  void hand_over(const Transit& frame) {
+    counters_.ethdev.forwarded_bytes += frame.buffer->pkt_len;
+    transit_.hand_over();
+  }
   void hand_over_to_all(const Transit& frame, uint16_t ports) {
+    counters_.ethdev.forwarded_bytes += frame.buffer->pkt_len;
     transit_.hand_over_to_all(frame, ports);
   }
   /// Queues a frame that another port received.
   void send_transit(const Transit& frame);
+  /// Queues a copy of a probe for loops; lost if there is no buffer.
+  void send_probe(std::span<const std::byte> probe);
 
  private:
   /// The state that the lanes of a port share.
-  struct Common {
-    std::unique_ptr<Device> device;
-    LaneRings::Rings rings;  ///< their frames go before the device does
-    bool steered = false;
-  };
+  class Common;
 
   EthdevPort(const EthdevPortConfig& config, std::shared_ptr<Common> common, uint16_t lane);
 
@@ -113,11 +125,12 @@ class alignas(64) EthdevPort {
 
   EthdevPortConfig config_;
   std::shared_ptr<Common> common_;
-  Device* device_;
+  Device* device_;  ///< nullptr: detached
   wire::Address own_;
   Steering steering_;
   uint16_t lane_;
   bridge::SourceGuard guard_;
+  bridge::ProbeFrames probes_;
   SwitchAddresses addresses_;
   LaneCounters counters_;
 
@@ -131,7 +144,7 @@ class alignas(64) EthdevPort {
 
   LaneRings rings_;
 
-  FrameMaker maker_;
+  std::optional<FrameMaker> maker_;  ///< nothing: detached
   SendQueue queue_;
 };
 

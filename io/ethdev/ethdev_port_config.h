@@ -9,6 +9,7 @@
 #include "io/bridge/source_guard.h"
 #include "io/ethdev/switch_addresses.h"
 #include "wire/frame.h"
+#include "wire/siphash.h"
 
 namespace ina::io {
 
@@ -29,6 +30,7 @@ struct EthdevPortConfig {
   bool ecn = true;  ///< mark results while frames come in faster than they are handled
   uint16_t max_endpoints = 256;
   bool bridged = false;  ///< frames not for the switch go to transit() instead of being dropped
+  wire::SipKey probe_key = {};  ///< bridged: bridge::BridgeConfig::probe_key
   /// bridged: addresses of the other ports, which are answered here too
   std::vector<SwitchAddress> switch_addresses{};
   uint32_t lent_buffers = 0;                 ///< bridged: what the other ports' queues may hold

@@ -82,6 +82,19 @@ class LaneRings {
     return count;
   }
 
+  /// Drops what lies in the rings to this lane.
+  void drop_all() {
+    std::array<rte_mbuf*, kBurstFrames> frames;
+    const auto drop = [&frames](FrameRing& ring) {
+      for (uint16_t count = 1; count != 0;) {
+        count = ring.pop(frames.data(), static_cast<uint16_t>(frames.size()));
+        rte_pktmbuf_free_bulk(frames.data(), count);
+      }
+    };
+    for (FrameRing* const ring : received_for_us_) drop(*ring);
+    for (FrameRing* const ring : carried_) drop(*ring);
+  }
+
   /// To the lane that sends for this one; nullptr: this one has a queue pair.
   FrameRing* carrier() const { return carrier_; }
   /// From lanes for which this one sends.

@@ -50,6 +50,9 @@ class SendQueue {
     lose_from(sent);
   }
 
+  /// There is no device.
+  void lose() { lose_from(0); }
+
   /// Gives all to another lane, which sends them, and counts them as sent.
   void pass_to(FrameRing& carrier) {
     const uint16_t taken = carrier.push(frames_.data(), count_);

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "io/bridge/bridge.h"
@@ -19,9 +20,10 @@
 namespace ina::io {
 
 /// A frame for another host. Without a buffer it was for the switch and is answered already, but
-/// shows where its sender is.
+/// shows where its sender is, or it is a probe for loops that came back.
 struct TransitFrame {
   bridge::Addresses addresses;
+  std::optional<bridge::LoopProbe> probe = std::nullopt;
   rte_mbuf* buffer = nullptr;
 };
 
@@ -40,6 +42,9 @@ class TransitFrames {
   }
   /// Of one that was answered.
   void add_asker(const bridge::Addresses& asker) { frames_[count_++] = {.addresses = asker}; }
+  void add_probe(const bridge::LoopProbe& probe) {
+    frames_[count_++] = {.addresses = {}, .probe = probe};
+  }
 
   void drop(const TransitFrame& frame, DropReason reason) {
     rte_pktmbuf_free(frame.buffer);

@@ -139,6 +139,13 @@ Result<void> XdpProgram::take_over() {
   return {};
 }
 
+bool XdpProgram::is_attached() const {
+  bpf_link_info info{};
+  __u32 bytes = sizeof info;
+  return ::bpf_obj_get_info_by_fd(link_.get(), &info, &bytes) != 0 ||
+         info.xdp.ifindex == static_cast<__u32>(if_index_);
+}
+
 Result<void> XdpProgram::take_all() {
   return take({.what = INA_XDP_ALL, .ip = 0, .udp_port = 0, .zero = 0});
 }

@@ -29,6 +29,8 @@ class XdpProgram {
   /// The driver has attached it, and now it is ours: it is detached with this object or at the end
   /// of the process, however that ends. It takes nothing yet.
   Result<void> take_over();
+  /// After take_over(): the interface is there, as the same one.
+  bool is_attached() const;
   /// From now on the device gets all frames.
   Result<void> take_all();
   /// From now on the device gets UDP datagrams to this address and port, and the kernel all else.

@@ -462,6 +462,15 @@ std::string reload_text(const v1::ReloadResponse& response) {
   return in_place ? text + fmt::format("{} tokens\n", response.tokens()) : text;
 }
 
+/// What is wrong with the switch's ports now, a line each: a configuration that is as it was does
+/// not say that they are.
+std::string ports_text(const Options& options) {
+  std::string text;
+  if (const auto status = status_after(options, 0); status.is_object())
+    for (const std::string& trouble : port_troubles(status)) text += trouble + "\n";
+  return text;
+}
+
 /// Where the switch starts again, until it has.
 template <class Response>
 int see_it_through(const Options& options, const Response& response) {
@@ -483,7 +492,8 @@ int reload(const Options& options, Client& client) {
   if (const Exit failed = client.call(&v1::Administration::Stub::Reload, request, response))
     return failed;
   if (const int failed = see_it_through(options, response)) return failed;
-  fmt::print("{}", options.common.json ? json_text_of(response) : reload_text(response));
+  fmt::print("{}", options.common.json ? json_text_of(response)
+                                       : reload_text(response) + ports_text(options));
   return kDone;
 }
 

@@ -129,16 +129,28 @@ std::string format_port(const Json& port) {
   Lines lines;
   lines.add("type", text(port, "type"));
   if (child(port, "link").is_string()) lines.add("link", text(port, "link"));
+  if (child(port, "gone").is_string()) lines.add("gone", text(port, "gone"));
+  if (const Json& blocked = child(port, "blocked"); blocked.is_object())
+    lines.add("blocked",
+              fmt::format("for {:.0f} s: {}", real(blocked, "for_s"), text(blocked, "text")));
   const auto traffic = [&](const char* packets, const char* bytes) {
     return fmt::format("{} packets, {} of payload", with_separators(number(port, packets)),
                        format_bytes(number(port, bytes)));
   };
   lines.add("received", traffic("rx_packets", "rx_bytes"));
   lines.add("sent", traffic("tx_packets", "tx_bytes"));
+  if (child(port, "lost_before").is_number())
+    lines.add("lost before",
+              fmt::format("{} frames, for which the kernel or the device had no room",
+                          with_separators(number(port, "lost_before"))));
   if (child(port, "forwarded").is_number()) {
     lines.add("for others", fmt::format("{} frames forwarded, {} flooded, from here",
                                         with_separators(number(port, "forwarded")),
                                         with_separators(number(port, "flooded"))));
+    lines.add("passed on", format_bytes(number(port, "forwarded_bytes")) + " of whole frames");
+    lines.add("addresses", fmt::format("{} learned here, {} came from other ports",
+                                       with_separators(number(port, "learned")),
+                                       with_separators(number(port, "moved"))));
     lines.add("from others", fmt::format("{} frames sent ({}), {} lost",
                                          with_separators(number(port, "bridged_sent")),
                                          format_bytes(number(port, "bridged_sent_bytes")),

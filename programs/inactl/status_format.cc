@@ -32,6 +32,17 @@ std::string ports_text(const Json& status) {
   return table.empty() ? "no port\n" : table.str();
 }
 
+/// What keeps ports from their work, or has kept frames from them.
+std::string trouble_text(const Json& status) {
+  std::string out;
+  for (const std::string& trouble : port_troubles(status)) out += fmt::format("  {}\n", trouble);
+  for (const Json& port : child(status, "ports"))
+    if (const uint64_t lost = number(port, "lost_before"); lost != 0)
+      out += fmt::format("  {} frames were lost before port {} could take them\n",
+                         with_separators(lost), text(port, "name"));
+  return out.empty() ? "" : "\n" + out;
+}
+
 /// The ports' bridged frames, which are not for the switch itself; empty if no port bridges.
 std::string bridge_text(const Json& status) {
   const Json& bridge = child(status, "bridge");
@@ -41,7 +52,7 @@ std::string bridge_text(const Json& status) {
       {true, true, false, false, false, false, false, false});
   for (const Json& port : child(status, "ports"))
     if (child(port, "forwarded").is_number())
-      table.add({text(port, "name"), text(port, "link"), with_separators(number(port, "forwarded")),
+      table.add({text(port, "name"), link_text(port), with_separators(number(port, "forwarded")),
                  with_separators(number(port, "flooded")),
                  with_separators(number(port, "bridged_sent")),
                  format_bytes(number(port, "bridged_sent_bytes")),
@@ -184,6 +195,20 @@ std::string waiting_text(const Json& job) {
   return out + gone;
 }
 
+std::vector<std::string> port_troubles(const Json& status) {
+  std::vector<std::string> texts;
+  for (const Json& port : child(status, "ports")) {
+    if (child(port, "gone").is_string()) texts.push_back(text(port, "gone"));
+    if (const Json& blocked = child(port, "blocked"); blocked.is_object())
+      texts.push_back(text(blocked, "text"));
+  }
+  return texts;
+}
+
+std::string link_text(const Json& port) {
+  return child(port, "blocked").is_object() ? "blocked" : text(port, "link");
+}
+
 std::string slots_text(const Json& job) {
   if (!child(job, "slots_ceiling").is_number()) return with_separators(number(job, "slots"));
   const std::string bounds = fmt::format("{}..{}", with_separators(number(job, "slots_floor")),
@@ -241,8 +266,9 @@ std::string format_status(const Json& status) {
                                 format_seconds(real(status, "uptime_s")));
   if (number(status, "boots") > 1)
     out += fmt::format(", started {} times", number(status, "boots"));
-  return out + "\n\n" + ports_text(status) + bridge_text(status) + lcores_text(status) +
-         aggregator_text(status) + drops_text(status) + tenants_text(status) + jobs_text(status);
+  return out + "\n\n" + ports_text(status) + trouble_text(status) + bridge_text(status) +
+         lcores_text(status) + aggregator_text(status) + drops_text(status) + tenants_text(status) +
+         jobs_text(status);
 }
 
 }  // namespace ina::cli

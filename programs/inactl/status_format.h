@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "common/json/json.h"
 
@@ -17,6 +18,12 @@ std::string format_tenants(const nlohmann::json& status);
 
 /// One line on a job's state: its progress, or the reason why there is none.
 std::string waiting_text(const nlohmann::json& job);
+
+/// A sentence for each port that is blocked, or whose interface is gone.
+std::vector<std::string> port_troubles(const nlohmann::json& status);
+
+/// "up", "down", "gone", or "blocked".
+std::string link_text(const nlohmann::json& port);
 
 /// "512", or the shared slots that a job holds, with their bounds.
 std::string slots_text(const nlohmann::json& job);

@@ -65,6 +65,19 @@ Top::Job job_of(const Json& before, const Json& now, const Rates& rates, uint64_
   return job;
 }
 
+/// Nothing: the port does not forward.
+std::optional<Top::Transit> transit_of(const Json& before, const Json& now, const Rates& rates) {
+  if (!child(now, "forwarded").is_number()) return std::nullopt;
+  return Top::Transit{.link = link_text(now),
+                      .forwarded = rates.of(before, now, "forwarded"),
+                      .forwarded_bytes = rates.of(before, now, "forwarded_bytes"),
+                      .flooded = rates.of(before, now, "flooded"),
+                      .sent_bytes = rates.of(before, now, "bridged_sent_bytes"),
+                      .lost = rates.of(before, now, "bridged_lost"),
+                      .learned = rates.of(before, now, "learned"),
+                      .moved = rates.of(before, now, "moved")};
+}
+
 std::string bytes_text(double bytes) {
   return format_bytes(static_cast<uint64_t>(std::llround(bytes))) + "/s";
 }
@@ -89,6 +102,18 @@ std::string ports_text(const Top& top) {
   for (const Top::Port& port : top.ports)
     table.add(
         {port.name, bytes_text(port.rx_bytes), bytes_text(port.tx_bytes), count_text(port.drops)});
+  return table.empty() ? "" : "\n" + table.str();
+}
+
+/// Frames for others than the switch.
+std::string transit_text(const Top& top) {
+  TextTable table({"BRIDGED", "LINK", "FORWARDED", "FLOODED/S", "SENT", "LOST/S", "MOVED/S"},
+                  {true, true, false, false, false, false, false});
+  for (const Top::Port& port : top.ports)
+    if (const auto& transit = port.transit)
+      table.add({port.name, transit->link, bytes_text(transit->forwarded_bytes),
+                 count_text(transit->flooded), bytes_text(transit->sent_bytes),
+                 count_text(transit->lost), count_text(transit->moved)});
   return table.empty() ? "" : "\n" + table.str();
 }
 
@@ -124,11 +149,13 @@ Top top(const Json& before, const Json& now) {
                            rates.seconds > 0 ? std::clamp(busy_s / rates.seconds, 0.0, 1.0) : 0,
                            rates.of(then, lane, "packets")});
   }
+  const bool forwards = child(now, "bridge").is_object();
   for (const Json& port : child(now, "ports")) {
     const Json& then = same(child(before, "ports"), port, "name");
     found.ports.push_back({text(port, "name"), rates.of(then, port, "rx_bytes"),
                            rates.of(then, port, "tx_bytes"),
-                           rates.of(all_drops(then), all_drops(port))});
+                           rates.of(all_drops(then), all_drops(port)),
+                           forwards ? transit_of(then, port, rates) : std::nullopt});
   }
   for (const Json& job : child(now, "jobs"))
     found.jobs.push_back(job_of(same(child(before, "jobs"), job, "id"), job, rates,
@@ -141,7 +168,7 @@ std::string format_top(const Top& top, size_t most_jobs) {
   std::string out = fmt::format("policy {}, {} of {} slots in use, {} drops/s of the aggregator\n",
                                 top.policy, with_separators(top.slots_used),
                                 with_separators(top.slots), count_text(top.aggregator_drops));
-  out += lanes_text(top) + ports_text(top) + jobs_text(top, most_jobs);
+  out += lanes_text(top) + ports_text(top) + transit_text(top) + jobs_text(top, most_jobs);
   if (top.jobs.size() > most_jobs) out += fmt::format("and {} more\n", top.jobs.size() - most_jobs);
   return out;
 }
@@ -152,11 +179,21 @@ Json top_json(const Top& top) {
     lanes.push_back(
         {{"lane", lane.lane}, {"busy_ratio", lane.busy}, {"packets_per_s", lane.packets}});
   Json ports = Json::array();
-  for (const Top::Port& port : top.ports)
-    ports.push_back({{"name", port.name},
-                     {"rx_bytes_per_s", port.rx_bytes},
-                     {"tx_bytes_per_s", port.tx_bytes},
-                     {"drops_per_s", port.drops}});
+  for (const Top::Port& port : top.ports) {
+    Json& json = ports.emplace_back(Json{{"name", port.name},
+                                         {"rx_bytes_per_s", port.rx_bytes},
+                                         {"tx_bytes_per_s", port.tx_bytes},
+                                         {"drops_per_s", port.drops}});
+    if (!port.transit) continue;
+    json["link"] = port.transit->link;
+    json["forwarded_per_s"] = port.transit->forwarded;
+    json["forwarded_bytes_per_s"] = port.transit->forwarded_bytes;
+    json["flooded_per_s"] = port.transit->flooded;
+    json["bridged_sent_bytes_per_s"] = port.transit->sent_bytes;
+    json["bridged_lost_per_s"] = port.transit->lost;
+    json["learned_per_s"] = port.transit->learned;
+    json["moved_per_s"] = port.transit->moved;
+  }
   Json jobs = Json::array();
   for (const Top::Job& job : top.jobs)
     jobs.push_back({{"job", job.name},

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,11 +17,23 @@ struct Top {
     double busy = 0;  ///< share of the time, 0..1
     double packets = 0;
   };
+  /// Frames for others than the switch.
+  struct Transit {
+    std::string link;  ///< now
+    double forwarded = 0;
+    double forwarded_bytes = 0;  ///< flooded ones included
+    double flooded = 0;
+    double sent_bytes = 0;  ///< of other ports
+    double lost = 0;        ///< of other ports
+    double learned = 0;     ///< addresses
+    double moved = 0;       ///< addresses that were at another port
+  };
   struct Port {
     std::string name;
     double rx_bytes = 0;
     double tx_bytes = 0;
     double drops = 0;
+    std::optional<Transit> transit;  ///< of one that forwards
   };
   struct Job {
     std::string name;  ///< as inactl takes it

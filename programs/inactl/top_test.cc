@@ -97,6 +97,37 @@ TEST(Top, JsonHasTheSameFigures) {
   EXPECT_EQ(json["ports"][0]["drops_per_s"], 3);
 }
 
+TEST(Top, TrafficOfOthersHasATableOfItsOwn) {
+  Json before = Json::parse(kBefore);
+  Json now = Json::parse(kNow);
+  before["ports"].push_back({{"name", "rack1"}, {"link", "up"}, {"forwarded", 0u}});
+  now["ports"].push_back({{"name", "rack1"},
+                          {"link", "up"},
+                          {"forwarded", 2000u},
+                          {"forwarded_bytes", 2u << 20},
+                          {"flooded", 20u},
+                          {"bridged_sent_bytes", 4096u},
+                          {"bridged_lost", 4u},
+                          {"learned", 6u},
+                          {"moved", 8u},
+                          {"blocked", Json::object()}});
+  EXPECT_THAT(format_top(top(before, now), 3), Not(HasSubstr("BRIDGED"))) << "it does not forward";
+  now["bridge"] = Json::object();
+  const std::string text = format_top(top(before, now), 3);
+  EXPECT_THAT(text, ::testing::ContainsRegex(
+                        "BRIDGED .*\nrack1 +blocked +1.0 MiB/s +10 +2.0 KiB/s +2 +4\n"));
+  const Json json = top_json(top(before, now))["ports"];
+  EXPECT_FALSE(json[0].contains("forwarded_per_s"));
+  EXPECT_EQ(json[1]["link"], "blocked");
+  EXPECT_EQ(json[1]["forwarded_per_s"], 1000);
+  EXPECT_EQ(json[1]["forwarded_bytes_per_s"], 1 << 20);
+  EXPECT_EQ(json[1]["flooded_per_s"], 10);
+  EXPECT_EQ(json[1]["bridged_sent_bytes_per_s"], 2048);
+  EXPECT_EQ(json[1]["bridged_lost_per_s"], 2);
+  EXPECT_EQ(json[1]["learned_per_s"], 3);
+  EXPECT_EQ(json[1]["moved_per_s"], 4);
+}
+
 TEST(Top, ForeignOrBrokenStatusIsNoCrash) {
   for (const char* text : {"{}", "[]", "null", "3", R"({"ports": 1, "lcores": [2], "jobs": [3]})"})
     EXPECT_FALSE(format_top(top(Json::parse(text), Json::parse(text)), 3).empty()) << text;

@@ -134,6 +134,7 @@ struct BridgeConfig {
   uint32_t mac_entries = 8192;
   Nanos ageing_ns = 300'000'000'000;
   uint32_t storm_limit_frames_per_s = 10'000;  ///< 0: none
+  bool loop_protection = true;
   bool operator==(const BridgeConfig&) const = default;
 };
 

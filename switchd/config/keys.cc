@@ -217,6 +217,9 @@ std::vector<Key> bridge_keys() {
     number("bridge", "storm_limit_frames_per_s", "frames", 0, 10'000'000,
            "Frames that a port may send to everyone: broadcast, multicast and unknown destinations; a tenth of them at once. Further frames are dropped; 0: no limit.",
            INA_AT(config->bridge.storm_limit_frames_per_s)),
+    boolean("bridge", "loop_protection",
+            "Whether to look for loops between ports, and to block a port of each. The ports send a frame for that five times a second.",
+            INA_AT(config->bridge.loop_protection)),
   };
 }
 

@@ -149,10 +149,48 @@ TEST_F(BridgeTest, FramesToTheSwitchAreNotForwarded) {
 
 TEST_F(BridgeTest, LinkLocalGroupsStayOnTheWire) {
   for (uint8_t last = 0; last < 16; ++last)
-    expect_drop(decide({0x01, 0x80, 0xc2, 0, 0, last}, host(1), 0), DropReason::kLinkLocal);
+    expect_drop(decide({0x01, 0x80, 0xc2, 0, 0, last}, host(2), 0), DropReason::kLinkLocal);
   EXPECT_EQ(decide({0x01, 0x80, 0xc2, 0, 0, 16}, host(1), 0).to, To::kAllOthers);
   EXPECT_EQ(decide({0x01, 0x80, 0xc2, 0, 1, 0}, host(1), 0).to, To::kAllOthers);
-  EXPECT_EQ(bridge_.table().size(), 1u) << "the sender is learned all the same";
+  EXPECT_EQ(bridge_.table().size(), 1u) << "of the frames that were passed on";
+}
+
+TEST_F(BridgeTest, NothingIsLearnedOfDroppedFrames) {
+  const auto expect_unlearned = [this](DropReason reason, const Addresses& frame) {
+    expect_drop(bridge_.decide(frame, 1, 0), reason);
+    EXPECT_EQ(bridge_.table().find(frame.source, frame.vlan, 0), 0) << name(reason);
+    EXPECT_EQ(bridge_.table().counters().moved, 0u) << name(reason);
+  };
+  for (int i = 0; i < 100; ++i) decide(kBroadcast, host(200), 1);
+  for (uint8_t number = 1; number < 5; ++number) decide(kBroadcast, host(number), 0);
+  expect_unlearned(DropReason::kLinkLocal,
+                   {.destination = {0x01, 0x80, 0xc2, 0, 0, 14}, .source = host(1)});
+  expect_unlearned(DropReason::kNotIna, {.destination = own(2), .source = host(2)});
+  expect_unlearned(DropReason::kStorm, {.destination = kBroadcast, .source = host(3)});
+  expect_unlearned(DropReason::kStorm, {.destination = host(99), .source = host(4)});
+  bridge_.set_link(0, false);
+  bridge_.set_link(2, false);
+  expect_drop(decide(kBroadcast, host(20), 1, kSecondNs), DropReason::kNoPort);
+  EXPECT_EQ(bridge_.table().find(host(20), 0, 0), std::nullopt);
+}
+
+TEST_F(BridgeTest, AHostWhoseFramesNeedNotBePassedOnStaysKnown) {
+  decide(kBroadcast, host(1), 0);
+  decide(kBroadcast, host(2), 0);
+  expect_drop(decide(host(2), host(1), 0, 9 * kSecondNs), DropReason::kSamePort);
+  expect_drop(decide(host(3), host(3), 0, 9 * kSecondNs), DropReason::kSamePort);
+  EXPECT_EQ(decide(host(1), host(9), 1, 18 * kSecondNs).to, To::kPort);
+  EXPECT_EQ(decide(host(3), host(9), 1, 18 * kSecondNs).to, To::kPort);
+}
+
+TEST_F(BridgeTest, CountsByPortWhatBecameKnownThere) {
+  decide(kBroadcast, host(1), 0);
+  decide(kBroadcast, host(2), 0);
+  decide(kBroadcast, host(1), 1);
+  EXPECT_EQ(bridge_.table().at(0).learned, 2u);
+  EXPECT_EQ(bridge_.table().at(0).moved, 0u);
+  EXPECT_EQ(bridge_.table().at(1).learned, 0u);
+  EXPECT_EQ(bridge_.table().at(1).moved, 1u);
 }
 
 TEST_F(BridgeTest, HostsThatAreSilentAreForgotten) {

@@ -21,12 +21,14 @@ struct FakePort {
   struct Transit {
     bridge::Addresses addresses;
     const char* buffer = nullptr;
+    std::optional<bridge::LoopProbe> probe = std::nullopt;
   };
   wire::Address own;
   bool link = true;
   std::vector<Transit> received;
   std::vector<std::string> sent;
   std::map<DropReason, int> drops;
+  std::vector<std::vector<std::byte>> probes;
   std::vector<uint16_t> copies;  ///< of each frame handed over
 
   std::span<const Transit> transit() const { return received; }
@@ -34,6 +36,9 @@ struct FakePort {
   void hand_over(const Transit&) { copies.push_back(1); }
   void hand_over_to_all(const Transit&, uint16_t ports) { copies.push_back(ports); }
   void send_transit(const Transit& frame) { sent.emplace_back(frame.buffer); }
+  void send_probe(std::span<const std::byte> frame) {
+    probes.emplace_back(frame.begin(), frame.end());
+  }
   bool link_up() const { return link; }
   wire::Address address() const { return own; }
 };
@@ -111,6 +116,26 @@ TEST_F(ForwardingTest, LinksAreLookedAfter) {
   forwarding_.tick(2 * kSecondNs);
   receive(0, {{{host(1), host(2)}, "found"}}, 2 * kSecondNs);
   EXPECT_EQ(ports_[1].sent, Sent{"found"});
+}
+
+TEST_F(ForwardingTest, ProbesLeaveByAllPortsWithALinkAndBlockTheirPort) {
+  ports_[2].link = false;
+  forwarding_.tick(kSecondNs);
+  for (const int port : {0, 1, 3}) EXPECT_GE(ports_[port].probes.size(), 2u);
+  EXPECT_EQ(ports_[2].probes.size(), 1u) << "before its link went";
+  const bridge::ProbeFrames frames({});
+  const auto probe = frames.read(ports_[0].probes.back());
+  ASSERT_TRUE(probe);
+  EXPECT_EQ(probe->port, 0);
+  receive(
+      3,
+      {{{kBroadcast, host(1)}, "before"}, {{}, nullptr, probe}, {{kBroadcast, host(1)}, "after"}},
+      kSecondNs);
+  EXPECT_EQ(ports_[0].sent, Sent{"before"});
+  EXPECT_EQ(ports_[3].drops, (std::map<DropReason, int>{{DropReason::kBlocked, 1}}));
+  receive(0, {{{kBroadcast, host(2)}, "around"}}, kSecondNs);
+  EXPECT_TRUE(ports_[3].sent.empty());
+  EXPECT_EQ(ports_[1].sent, (Sent{"before", "around"}));
 }
 
 }  // namespace

@@ -22,8 +22,10 @@ from waiting import DEADLINE_S, wait_until  # noqa: E402
 DOCUMENT = pathlib.Path(__file__).resolve().parent.parent.parent / "docs/administration.md"
 # Objects whose members are no part of the schema, but keys and drop reasons.
 OPEN = ("overrides", "drops")
-# Frames that do not arrive need a network: tests/switchd/dropped_test.cc has these members.
-UNSEEN = {"jobs": {"unheard"}, "unheard": {"rank", "dropped", "reason", "text"}}
+# Frames that do not arrive, loops and interfaces that go need a network: tests/switchd/dropped_test.cc,
+# tests/net/loops_test.py and tests/net/interfaces_test.py have these members.
+UNSEEN = {"jobs": {"unheard"}, "unheard": {"rank", "dropped", "reason", "text"},
+          "ports": {"blocked", "gone"}, "blocked": {"sign", "with", "for_s", "text"}}
 
 
 def documented():

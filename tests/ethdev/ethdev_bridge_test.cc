@@ -63,8 +63,9 @@ class EthdevBridgeTest : public ::testing::Test {
 
   /// Polls port after port until all captures are read.
   void run() {
-    switchd::Forwarding<EthdevPort> forwarding({.storm_limit_frames_per_s = 0},
-                                               {ports_[0].get(), ports_[1].get(), ports_[2].get()});
+    switchd::Forwarding<EthdevPort> forwarding(
+        {.storm_limit_frames_per_s = 0, .loop_protection = false},
+        {ports_[0].get(), ports_[1].get(), ports_[2].get()});
     forwarding.tick(0);
     std::array<RxPacket, 32> burst;
     for (bool more = true; more;) {

@@ -161,8 +161,9 @@ class BridgedVlanTest : public EthdevVlanTest {
   }
 
   void run() {
-    switchd::Forwarding<EthdevPort> forwarding({.storm_limit_frames_per_s = 0},
-                                               {ports_[0].get(), ports_[1].get(), ports_[2].get()});
+    switchd::Forwarding<EthdevPort> forwarding(
+        {.storm_limit_frames_per_s = 0, .loop_protection = false},
+        {ports_[0].get(), ports_[1].get(), ports_[2].get()});
     forwarding.tick(0);
     for (uint64_t before = UINT64_MAX; before != received();) {
       before = received();

@@ -73,6 +73,27 @@ TEST_F(FamiliesTest, CountersOfTheSwitchAndItsLanes) {
   EXPECT_THAT(text, Not(HasSubstr("ina_port_up{port=\"shm0\"}")));
 }
 
+TEST_F(FamiliesTest, TrafficOfOthersAndLoops) {
+  Json snapshot = status(Json::array());
+  Json& port = snapshot["ports"][1];
+  port.update({{"forwarded_bytes", 10},
+               {"bridged_sent_bytes", 11},
+               {"bridged_lost", 12},
+               {"learned", 13},
+               {"moved", 14}});
+  std::string text = page(snapshot, kSecond);
+  EXPECT_THAT(text, HasSubstr("ina_port_forwarded_bytes_total{port=\"eth0\"} 10"));
+  EXPECT_THAT(text, HasSubstr("ina_port_bridged_bytes_total{port=\"eth0\"} 11"));
+  EXPECT_THAT(text, HasSubstr("ina_port_bridged_lost_frames_total{port=\"eth0\"} 12"));
+  EXPECT_THAT(text, HasSubstr("ina_port_learned_addresses_total{port=\"eth0\"} 13"));
+  EXPECT_THAT(text, HasSubstr("ina_port_moved_addresses_total{port=\"eth0\"} 14"));
+  EXPECT_THAT(text, HasSubstr("ina_port_blocked{port=\"eth0\"} 0"));
+  EXPECT_THAT(text, Not(HasSubstr("ina_port_blocked{port=\"shm0\"}")));
+  port["blocked"] = Json::object();
+  text = page(snapshot, 2 * kSecond);
+  EXPECT_THAT(text, HasSubstr("ina_port_blocked{port=\"eth0\"} 1"));
+}
+
 TEST_F(FamiliesTest, BurstsAreAHistogramUpToTheirSizes) {
   const std::string text = page(status(Json::array()), kSecond);
   EXPECT_THAT(text, HasSubstr("ina_lane_burst_packets_bucket{lane=\"0\",le=\"1\"} 1"));

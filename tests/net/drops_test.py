@@ -47,6 +47,17 @@ with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as packets:
 """
 
 
+# Sends the switch's next probe for loops back, as a loop would.
+REFLECT = """
+import socket, sys
+with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as packets:
+    packets.bind((sys.argv[1], 3))
+    while (frame := packets.recv(2000))[:6] != bytes.fromhex("03494e410001"):
+        pass
+    packets.send(frame)
+"""
+
+
 def mac_bytes(text):
     return bytes.fromhex(text.replace(":", ""))
 
@@ -277,6 +288,18 @@ class Strangers(DropsTest):
         self.bed.network.hosts[0].ping(self.bed.network.hosts[1].ip)  # makes it known
         with self.only("too_long"):
             self.bed.send(self.bed.to_network(self.bed.network.hosts[0].mac, payload=bytes(1600)))
+
+    def test_blocked(self):
+        """The port's own probe comes back once."""
+        port = self.bed.network.port(self.bed.host.number)
+
+        def is_blocked():
+            return any("blocked" in entry for entry in self.bed.ports() if entry["name"] == port)
+        with self.only("blocked", bad_mac=1):
+            self.bed.host.run(sys.executable, "-c", REFLECT, self.bed.host.interface)
+            wait_until("the port to be blocked", is_blocked)
+            self.bed.send(self.bed.to_network(BROADCAST))
+        wait_until("the port to be open again", lambda: not is_blocked())
 
     def test_storm(self):
         self.flood("storm", lambda: self.bed.send(*[self.bed.to_network(BROADCAST)] * 200))
