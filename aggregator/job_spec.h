@@ -47,6 +47,8 @@ struct JobSpec {
   /// Parked fragments load links: where that costs more than waiting (Lockstep), none is parked for
   /// a while. False: parks always.
   bool park_if_it_pays = false;
+  /// The part of its time that the job must lose to slow workers before help is tried.
+  double park_worth = 0;
   /// Ring of seen_words() zeros: the keeper of a fragment (1 + rank, or kParkedHome). Without it
   /// the fallback keeps all.
   uint8_t* parked_at = nullptr;
@@ -86,8 +88,13 @@ struct JobSpec {
     park_begin = in_switch / (home_of_fallback == Home::kSpill ? 2 : 4);
     park_pressure = in_switch / 8 * 7;
     park_after = std::max(1u, in_switch / 8);
+    park_worth = home_of_fallback == Home::kSpill ? 0 : kWorthOfMessages;
   }
 
+  /// Of parked fragments, messages go over links that all-reduces fill already: about one for two
+  /// contributions. So a third of the time must be lost before help gains anything, and somewhat
+  /// more for a try to be worth its cost.
+  static constexpr double kWorthOfMessages = 0.4;
   /// Whether help pays is judged by so many patiences: several turns of a slow worker.
   static constexpr Nanos kHorizonPatiences = 500;
   /// Where help did not pay, it is tried again after so many horizons, then twice as many.

@@ -20,13 +20,17 @@ LateWorkers::LateWorkers(const JobSpec& spec)
       begin_(spec.park_begin),
       pressure_(spec.park_pressure),
       patience_(spec.park_patience),
-      if_it_pays_(spec.park_if_it_pays) {
+      if_it_pays_(spec.park_if_it_pays),
+      worth_(spec.park_worth) {
   progress_.fill(spec.start);
   watched_.fill(spec.start);
   moved_at_.fill(std::numeric_limits<Nanos>::min() / 2);
   if (!if_it_pays_) return;
   lockstep_ = Lockstep(spec.workers, spec.park_window, patience_, horizon());
   lockstep_.begin(progresses(), {}, 0);
+  lost_ = LostTime(horizon());
+  lost_.begin(spec.start, spec.start, 0);
+  resting_ = worth_ > 0;
 }
 
 void LateWorkers::forget() {
@@ -36,7 +40,7 @@ void LateWorkers::forget() {
 }
 
 bool LateWorkers::wakes(Nanos now) {
-  if (!resting_ || now < rests_until_) return false;
+  if (!resting_ || now < rests_until_ || (worth_ > 0 && !lost_.is_above(worth_))) return false;
   resting_ = false;
   lockstep_.begin(progresses(), help_, now);
   return true;
@@ -46,11 +50,23 @@ Seq LateWorkers::slowest() const {
   return *std::ranges::min_element(progresses());
 }
 
+bool LateWorkers::is_held_up() const {
+  if (newest() >= slowest() + pressure_) return true;
+  for (Bitmap left = out_of_room_; left != 0; left &= left - 1)
+    if (progress(static_cast<size_t>(std::countr_zero(left))) > slowest()) return true;
+  return false;
+}
+
+Seq LateWorkers::newest() const {
+  return *std::ranges::max_element(progresses());
+}
+
 void LateWorkers::watch(Nanos now) {
   if (now < watch_at_) return;
   watch_at_ = now + patience_;
   find_slowest(now);
   note_moves(now);
+  if (resting_) lost_.look(slowest(), newest(), is_held_up(), now);
 }
 
 /// Where an operation begins, another worker is the last one for a moment.
@@ -96,7 +112,7 @@ bool LateWorkers::soon_waits_for_one(const Slot& slot, Bitmap full, Seq end) con
 
 bool LateWorkers::help_pays(Nanos now) {
   if (!if_it_pays_) return true;
-  if (now < rests_until_) return false;
+  if (resting_) return false;
   lockstep_.look(progresses(), help_, now);
   if (lockstep_.pays()) return true;
   const bool again = now - rests_until_ < rest_;
@@ -105,6 +121,7 @@ bool LateWorkers::help_pays(Nanos now) {
                 : std::min(JobSpec::kRestHorizons * horizon(), JobSpec::kRestNs);
   rests_until_ = now + rest_;
   resting_ = true;
+  lost_.begin(slowest(), newest(), now);
   late_ = 0;
   waited_for_ = 0;
   return false;

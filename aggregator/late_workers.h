@@ -8,6 +8,7 @@
 
 #include "aggregator/job_spec.h"
 #include "aggregator/lockstep.h"
+#include "aggregator/lost_time.h"
 #include "aggregator/slot.h"
 
 namespace ina::aggregator {
@@ -40,8 +41,8 @@ class LateWorkers {
   /// Whether these workers are slow and no more: they have sent nothing later, and lately
   /// something.
   bool are_coming(Bitmap workers, Seq seq, Nanos now) const;
-  /// Whether help that rested begins again: fragments that all have sent, below slowest(), need
-  /// none.
+  /// Whether help begins, or begins again: enough time is lost without it, and it does not rest.
+  /// Fragments that all have sent, below slowest(), need none.
   bool wakes(Nanos now);
   Seq slowest() const;
   /// Whether fragments may be parked now: help rests where it did not pay.
@@ -60,6 +61,8 @@ class LateWorkers {
   Nanos horizon() const { return JobSpec::kHorizonPatiences * patience_; }
   void find_slowest(Nanos now);
   void note_moves(Nanos now);
+  Seq newest() const;
+  bool is_held_up() const;
   std::span<const Seq> progresses() const { return std::span(progress_).first(workers_); }
 
   // Of the JobSpec.
@@ -68,6 +71,7 @@ class LateWorkers {
   uint32_t pressure_ = 0;
   Nanos patience_ = 0;
   bool if_it_pays_ = false;
+  double worth_ = 0;
 
   Bitmap late_ = 0;                ///< workers for which fragments are parked
   Bitmap out_of_room_ = 0;         ///< workers whose windows are full
@@ -79,12 +83,13 @@ class LateWorkers {
   Nanos straggler_at_ = 0;  ///< it was the slowest then
   bool for_long_ = false;   ///< for half a horizon
   Nanos watch_at_ = 0;
-  bool resting_ = false;
-  Nanos rests_until_ = 0;  ///< nothing is parked before that
+  bool resting_ = false;   ///< nothing is parked, at least
+  Nanos rests_until_ = 0;  ///< before that
   Nanos rest_ = 0;         ///< the last one was so long
   std::array<Seq, kMaxWorkers> progress_{};
   std::array<Seq, kMaxWorkers> watched_{};     ///< progress when last watched
   std::array<Nanos, kMaxWorkers> moved_at_{};  ///< there was some then
+  LostTime lost_;
   Lockstep lockstep_;
   Lockstep::Help help_;
 };

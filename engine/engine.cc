@@ -13,6 +13,15 @@ bool is_capped(const EngineConfig& config) {
          config.in_switch == 0 && !config.fixed_slots;
 }
 
+/// What workers send ahead of each other meets on the link of a fallback server. Few workers may
+/// send a whole window.
+uint32_t ahead_of(const EngineConfig& config) {
+  constexpr uint32_t kAhead = 64;
+  if (!config.lossy_link || config.home != Home::kDedicated) return 0;
+  const uint32_t share = Windows::share_of(kAhead, config.workers);
+  return share < kAhead ? share : config.window;
+}
+
 }  // namespace
 
 Engine::Engine(const EngineConfig& config)
@@ -21,14 +30,22 @@ Engine::Engine(const EngineConfig& config)
       questions_(2 * size_t{config.window}),
       kept_(2 * size_t{config.window}, config.slot_bytes),
       timeouts_(config.rto_min_ns, config.rto_max_ns),
-      windows_({.most = config.in_switch == 0 ? config.window
-                                              : std::min(config.window, config.in_switch),
-                .first = config.lossy_link ? Windows::kFirstOnLossyLink : config.first_window,
-                .congestion = config.congestion_window,
-                .aggregators = config.aggregator_window && !config.fixed_slots,
-                .first_aggregators = config.lossy_link ? Windows::kFirstAggregators : 0,
-                .capped = is_capped(config),
-                .paced = config.lossy_link}) {
+      windows_(
+          {.most =
+               config.in_switch == 0 ? config.window : std::min(config.window, config.in_switch),
+           .workers = config.lossy_link ? config.workers : 1,
+           .first = config.lossy_link
+                        ? Windows::share_of(Windows::kFirstOnLossyLink, config.workers)
+                        : config.first_window,
+           .congestion = config.congestion_window,
+           .aggregators = config.aggregator_window && !config.fixed_slots,
+           .first_aggregators = config.lossy_link
+                                    ? Windows::share_of(Windows::kFirstAggregators, config.workers)
+                                    : 0,
+           .capped = is_capped(config),
+           .paced = config.lossy_link,
+           .ahead = ahead_of(config),
+           .tries = config.lossy_link}) {
   if (config.park_room != 0) {
     parker_.emplace(config.workers, config.window, config.slot_bytes, config.park_room);
     parked_out_ = aggregator::FixedQueue<Seq>(config.park_room);

@@ -264,6 +264,7 @@ class Engine {
     bool overtaken : 1 =
         false;  ///< certainly lost, or gone round by the fallback: no need for patience
     bool again : 1 = false;       ///< overdue: the switch asks for it
+    bool clocked : 1 = false;     ///< a result made room for it
     bool waited : 1 = false;      ///< longer than its time-out, while earlier results came
     bool asked_once : 1 = false;  ///< once done: its result came after a single question
   };
@@ -405,7 +406,9 @@ class Engine {
   Nanos next_deadline_ = kNever;
   Timeouts timeouts_;
   Windows windows_;
-  bool paced_ = false;  ///< a new fragment waits for its time
+  bool paced_ = false;    ///< a new fragment waits for its time
+  bool full_ = false;     ///< a new fragment waits for a result
+  bool clocked_ = false;  ///< it did before the last prepare()
   scheduler::PriorityMeter priority_;
   EngineCounters counters_;
 };

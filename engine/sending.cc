@@ -131,6 +131,8 @@ size_t Engine::prepare_new(std::span<TxPacket> packets, Nanos now) {
     if (more) break;
   }
   paced_ = early && more && may_send(window);
+  clocked_ = full_;
+  full_ = more && (in_flight >= window || seq >= end || (early && full_));
   // On all of them, since they may go to different lanes.
   if (more && in_flight >= window && config_.in_switch != 0)
     for (TxPacket& packet : packets.first(count)) packet.message.flags |= wire::kFlagFull;
@@ -170,6 +172,7 @@ void Engine::new_sent(const New& sent, Nanos now) {
     if (parker_) parker_->forget_before(next_);
     fragment.operation = operation;
     fragment.mark = sent.kind == New::Kind::kMarks;
+    fragment.clocked = clocked_;
     if (sent.kind == New::Kind::kClosingLater) continue;
     mark_sent(next_, *operation, now);
     if (!fragment.mark) ++in_flight_;

@@ -1,12 +1,18 @@
 #include "engine/windows.h"
 
+#include <cmath>
 #include <utility>
 
 namespace ina::client {
 
 namespace {
 
-constexpr uint64_t kMinAggregatorFragments = 8;
+constexpr uint32_t kMinAggregatorFragments = 8;
+// A window is compared with one that differs by more. At least half of the difference must be seen
+// in the rate, of the results of a round trip and of no fewer than so many.
+constexpr double kLeastChange = 1.0 / 12;
+constexpr uint32_t kTrialResults = 16;
+constexpr double kSeenInRate = 0.5;
 // Of so many contributions fewer losses are none of a queue that is too short for the window.
 constexpr uint64_t kLossSamples = 512;
 constexpr uint64_t kFewLostPercent = 2;
@@ -15,7 +21,7 @@ constexpr uint64_t kSplitWindows = 4;
 // The cap: a round trip holds waiting for other workers and for links, so that the shortest one is
 // exceeded often, but not by much more than this where nothing waits for long.
 constexpr uint64_t kCapRoundTrips = 4;
-constexpr uint64_t kMinCapFragments = 16;
+constexpr uint32_t kMinCapFragments = 16;
 // New fragments leave so much faster than a window a round trip that pacing does not limit the
 // rate, as in RFC 9002, section 7.7; in slow start the next window is twice as large.
 constexpr Nanos kPaceGainPercent = 125;
@@ -25,8 +31,9 @@ constexpr Nanos kPacedRoundTrips = 4;
 
 }  // namespace
 
-void RoundTrip::sample(Nanos rtt, Nanos now) {
+void RoundTrip::sample(Nanos rtt, Nanos now, bool clocked) {
   sampled_at_ = now;
+  if (clocked) clocked_ = std::min(clocked_, rtt);
   shortest_ = std::min(shortest_, rtt);
   if (samples_++ == kLatest) {
     samples_ = 1;
@@ -62,9 +69,47 @@ Nanos DeliveryRate::time_of(uint64_t results) const {
   return best == 0 ? 0 : static_cast<Nanos>(static_cast<double>(results) / best);
 }
 
+bool RoundTrip::at_distance() const {
+  return clocked_ != INT64_MAX && standing() <= clocked_ + clocked_ / 4;
+}
+
+void WindowTrial::begin(Seq next, Nanos now, uint64_t window) {
+  end_ = next;
+  began_ = now;
+  results_ = 0;
+  steady_ = true;
+  window_ = window;
+}
+
+bool WindowTrial::delivered(Seq seq, Seq next, Nanos now, bool clocked, uint64_t window) {
+  steady_ &= clocked;
+  ++results_;
+  if (seq < end_ || results_ < kTrialResults || now <= began_) return false;
+  const bool compared = steady_ && compare(results_ / static_cast<double>(now - began_));
+  // Workers that were not in step, or computed, have to show again how fast they are.
+  if (!steady_) before_window_ = 0;
+  begin(next, now, window);
+  return compared;
+}
+
+bool WindowTrial::compare(double rate) {
+  const auto window = static_cast<double>(window_);
+  const double change = before_window_ == 0 ? 0 : window / before_window_ - 1;
+  const bool comparable = std::abs(change) >= kLeastChange;
+  // At least half of the change is seen in the rate.
+  if (comparable) limits_ = (rate / before_rate_ - 1) / change > kSeenInRate;
+  if (comparable || before_window_ == 0) {
+    before_window_ = window;
+    before_rate_ = rate;
+  }
+  return comparable;
+}
+
 Windows::Windows(const WindowConfig& config)
     : config_(config),
       most_(config.most * kUnit),
+      ahead_(config.ahead != 0 ? std::min(most_, config.ahead * kUnit) : most_),
+      least_congestion_(share_of(kMinCongestionFragments, config.workers) * kUnit),
       congestion_(config.first != 0 ? std::min(most_, config.first * kUnit) : most_),
       aggregators_(config.first_aggregators != 0 ? std::min(most_, config.first_aggregators * kUnit)
                                                  : most_),
@@ -76,7 +121,8 @@ Windows::Windows(const WindowConfig& config)
 void Windows::lost(Seq seq, Seq next, const RoundTrip& rtt) {
   lost_share_ += (kUnit - lost_share_) / kLossSamples;
   const bool overrun = rtt.in_queues() && lost_share_ >= kUnit / 100 * kFewLostPercent;
-  congested(seq, next, overrun ? kMinCongestionWindow : kFirstOnLossyLink * kUnit);
+  congested(seq, next,
+            overrun ? least_congestion_ : share_of(kFirstOnLossyLink, config_.workers) * kUnit);
 }
 
 void Windows::congested(Seq seq, Seq next, uint64_t least) {
@@ -86,19 +132,49 @@ void Windows::congested(Seq seq, Seq next, uint64_t least) {
   congestion_recovery_ = next;
 }
 
-void Windows::split(Seq seq, Seq next) {
-  contended_ = was_split_ = true;
+void Windows::result(Seq seq, Seq next, Nanos now, bool clocked) {
+  if (!config_.tries) return;
+  if (!trial_.delivered(seq, next, now, clocked, fragments())) return;
+  // The last split was no reason.
+  if (trial_.limits()) aggregators_ = std::max(aggregators_, shrunk_from_);
+  shrunk_from_ = 0;
+}
+
+void Windows::whole(Seq seq, uint32_t in_flight, const RoundTrip& rtt) {
+  if (seq >= aggregator_recovery_) contended_ = false;
+  grow_aggregators(in_flight, rtt);
+}
+
+void Windows::grow_aggregators(uint32_t in_flight, const RoundTrip& rtt) {
+  if (aggregators_ == most_) return;
+  if ((was_split_ || config_.ahead != 0) && in_flight * kUsedOf <= aggregators_ / kUnit * kUsed)
+    return;
+  const bool needed = only_distance(rtt);
+  if (aggregators_ >= ahead_ && !needed) return;
+  uint64_t step = was_split_ ? kUnit * kUnit / aggregators_ : kUnit / 4;
+  if (needed) step = kUnit / 2;
+  aggregators_ = std::min(most_, aggregators_ + step);
+}
+
+void Windows::split(Seq seq, Seq next, uint32_t in_flight, const RoundTrip& rtt) {
+  was_split_ = true;
   splits_end_ = std::max(splits_end_, seq + kSplitWindows * (most_ / kUnit));
+  if (only_distance(rtt)) return grow_aggregators(in_flight, rtt);
+  contended_ = true;
   if (seq < aggregator_recovery_) return;
-  aggregators_ = std::max(std::min(kMinAggregatorFragments * kUnit, most_), aggregators_ / 4 * 3);
+  const uint64_t least = share_of(kMinAggregatorFragments, config_.workers) * kUnit;
+  shrunk_from_ = aggregators_;
+  aggregators_ = std::max(std::min(least, most_), aggregators_ / 4 * 3);
   aggregator_recovery_ = next;
 }
 
 void Windows::delivered(Nanos now, bool idle, const RoundTrip& rtt) {
   lost_share_ -= lost_share_ / kLossSamples;
   if (!rtt.known()) return;
-  if (rate_.delivered(now, idle, rtt.shortest()) && config_.capped)
-    cap_ = std::max(kMinCapFragments, rate_.results_in(kCapRoundTrips * rtt.shortest())) * kUnit;
+  if (!rate_.delivered(now, idle, rtt.shortest()) || !config_.capped) return;
+  cap_ = std::max<uint64_t>(share_of(kMinCapFragments, config_.workers),
+                            rate_.results_in(kCapRoundTrips * rtt.shortest())) *
+         kUnit;
 }
 
 /// Operations begin with a whole window, which would meet a queue as one burst. So many new

@@ -14,7 +14,9 @@ namespace ina::client {
 /// From a contribution to its result: holds waiting for other workers, too.
 class RoundTrip {
  public:
-  void sample(Nanos rtt, Nanos now);
+  /// `clocked`: a result made room for the contribution, so that this worker was in step with the
+  /// others. Only then does the round trip hold the distance of the farthest worker.
+  void sample(Nanos rtt, Nanos now, bool clocked = true);
   /// Old samples say nothing about the next round trips. The shortest one is still possible.
   void forget() { smoothed_ = deviation_ = 0; }
 
@@ -35,6 +37,9 @@ class RoundTrip {
   /// the shortest of the last round trips tells, not their mean: the mean also holds other workers'
   /// losses, for which all wait, but with few fragments.
   bool in_queues() const { return standing() / kQueuedRoundTrips > shortest_; }
+  /// Whether what is under way waits for distance, and for hardly anything else: the shortest of
+  /// the last round trips is near the shortest of all that were clocked.
+  bool at_distance() const;
 
  private:
   /// A round trip of this many times the shortest has waited in queues.
@@ -49,6 +54,7 @@ class RoundTrip {
   Nanos latest_before_ = INT64_MAX;
   uint32_t samples_ = 0;
   Nanos sampled_at_ = 0;
+  Nanos clocked_ = INT64_MAX;  ///< shortest
 };
 
 /// How fast results come while something is under way: the best of the last intervals.
@@ -71,8 +77,36 @@ class DeliveryRate {
   size_t next_ = 0;
 };
 
+/// Whether a window is what limits the rate of results. Fragments that wait for distance come as
+/// much slower as the window is smaller; fragments that wait in queues or slots come as fast.
+class WindowTrial {
+ public:
+  /// A result came, while the window was so large. `clocked`: a result made room for the
+  /// contribution. Otherwise workers were not in step, and the rate says nothing. Returns whether
+  /// two windows could be compared.
+  bool delivered(Seq seq, Seq next, Nanos now, bool clocked, uint64_t window);
+  /// As far as is known now.
+  bool limits() const { return limits_ && before_window_ != 0; }
+
+ private:
+  void begin(Seq next, Nanos now, uint64_t window);
+  bool compare(double rate);
+
+  Seq end_;  ///< of the interval: the first fragment that was sent after its beginning
+  Nanos began_ = 0;
+  uint32_t results_ = 0;
+  bool steady_ = false;  ///< the interval has been clocked so far
+  bool limits_ = false;
+  uint64_t window_ = 0;
+  double before_window_ = 0;  ///< of the interval that the next ones are compared with; 0: none
+  double before_rate_ = 0;
+};
+
 struct WindowConfig {
   uint32_t most = 1;  ///< fragments
+  /// What all of them have under way may meet in one queue, of a server or of an uplink. So the
+  /// first and the least windows are those of eight workers, shared out: share_of().
+  uint32_t workers = 1;
   /// The window for congestion begins with so many fragments, and doubles each round trip until the
   /// first mark or loss. 0: with all.
   uint32_t first = 0;
@@ -87,6 +121,12 @@ struct WindowConfig {
   /// other.
   bool capped = false;
   bool paced = false;  ///< sending as the windows allow is spread over the round trip
+  /// The window for aggregators grows further only if that brings more results, and never unless it
+  /// is used. Fragments that workers out of step have sent ahead of others would overrun the link
+  /// of a server before the first split were known. 0: no limit.
+  uint32_t ahead = 0;
+  /// A split is a reason for a smaller window only if that brings results as fast: WindowTrial.
+  bool tries = false;
 };
 
 /// At most one reduction per window: not for fragments below what was `next` to be sent at the last
@@ -98,6 +138,10 @@ class Windows {
   static constexpr uint32_t kFirstAggregators = 16;
 
   explicit Windows(const WindowConfig& config);
+  /// A worker's share of what eight workers may have under way: `each` of up to eight.
+  static uint32_t share_of(uint32_t each, uint32_t workers) {
+    return std::clamp(kCrowd * each / std::max(1u, workers), 1u, each);
+  }
   /// Which of them count from now on: WindowConfig.
   void use(bool congestion, bool aggregators, bool capped) {
     config_.congestion = congestion;
@@ -116,7 +160,7 @@ class Windows {
   }
 
   /// A result came with a mark, or without one.
-  void marked(Seq seq, Seq next) { congested(seq, next, kMinCongestionWindow); }
+  void marked(Seq seq, Seq next) { congested(seq, next, least_congestion_); }
   void unmarked() {
     if (congestion_ < most_)
       congestion_ = std::min(most_, congestion_ + std::max(eager_, kUnit * kUnit / congestion_));
@@ -127,17 +171,15 @@ class Windows {
   /// From now on by an eighth each round trip, no longer twice.
   void go_slower() { eager_ = std::min(eager_, kUnit / 8); }
   /// Contributions to a fragment met outside the array, or in it.
-  void split(Seq seq, Seq next);
+  void split(Seq seq, Seq next, uint32_t in_flight, const RoundTrip& rtt);
   /// So many fragments are in the switch, this one among them. Once a fragment was split, a window
   /// grows only if it is used. An unfilled window does not show whether there were slots for it
-  /// (compare RFC 7661 on congestion), until workers are not in step and all of it is sent.
-  void whole(Seq seq, uint32_t in_flight) {
-    if (seq >= aggregator_recovery_) contended_ = false;
-    if (aggregators_ == most_) return;
-    if (was_split_ && in_flight * kUnit < aggregators_ / kUsedOf * kUsed) return;
-    const uint64_t step = was_split_ ? kUnit * kUnit / aggregators_ : kUnit / 4;
-    aggregators_ = std::min(most_, aggregators_ + step);
-  }
+  /// (compare RFC 7661 on congestion), until workers are not in step and all of it is sent. `rtt`:
+  /// with this result.
+  void whole(Seq seq, uint32_t in_flight, const RoundTrip& rtt);
+  /// Before whole() and split(): a result came, of a contribution for which a result made room, or
+  /// not.
+  void result(Seq seq, Seq next, Nanos now, bool clocked);
 
   /// The time that so many results take at the latest rate. 0: no rate is known yet.
   Nanos time_of_results(uint64_t results) const { return rate_.time_of(results); }
@@ -154,7 +196,8 @@ class Windows {
  private:
   /// A fragment, in the windows' fixed point: one of W must still add something.
   static constexpr uint64_t kUnit = 1 << 20;
-  static constexpr uint64_t kMinCongestionWindow = 4 * kUnit;
+  static constexpr uint32_t kCrowd = 8;  ///< workers of share_of()
+  static constexpr uint32_t kMinCongestionFragments = 4;
   /// The window for aggregators is used if so much of it is.
   static constexpr uint64_t kUsed = 4;
   static constexpr uint64_t kUsedOf = 5;
@@ -162,9 +205,14 @@ class Windows {
   static constexpr uint32_t kPacedParts = 8;
 
   void congested(Seq seq, Seq next, uint64_t least);
+  /// Fewer fragments under way bring results later, and nothing else.
+  bool only_distance(const RoundTrip& rtt) const { return trial_.limits() && rtt.at_distance(); }
+  void grow_aggregators(uint32_t in_flight, const RoundTrip& rtt);
 
   WindowConfig config_;
   uint64_t most_;
+  uint64_t ahead_;
+  uint64_t least_congestion_;
   uint64_t congestion_;
   uint64_t aggregators_;
   bool was_split_ = false;  ///< ever
@@ -172,6 +220,8 @@ class Windows {
   uint64_t cap_ = UINT64_MAX;
   uint64_t lost_share_ = 0;  ///< of the last contributions; kUnit: all
   DeliveryRate rate_;
+  WindowTrial trial_;
+  uint64_t shrunk_from_ = 0;  ///< the window for aggregators before its last split; 0: it is known
   /// Growth for each result while nothing was lost or marked yet: a fragment in slow start.
   uint64_t eager_;
   Seq congestion_recovery_;

@@ -263,6 +263,7 @@ void Cluster::make_workers(uint32_t index) {
     worker.rack = job.plan.rack.value_or(rack_of(spec_.fabric, rank, job.plan.workers));
     worker.link_slower =
         worker.straggler.pattern == Pattern::kLink && rank == 0 ? 1 / spec_.straggler.factor : 1;
+    worker.link_farther = rank == 0 ? spec_.farther_ns : 0;
     job.workers.push_back(std::make_unique<Worker>(fabric_, worker, index, *this));
   }
 }

@@ -43,6 +43,7 @@ struct ClusterSpec {
   uint32_t park_after = 0;              ///< 0: an eighth of the fragments in the switch
   bool park_always = false;             ///< even where it does not pay
   uint32_t park_missing = 0;  ///< kLeader: JobSpec::park_missing; 0: an eighth of the workers
+  Nanos farther_ns = 0;  ///< the first worker of each job: its link takes so much longer, each way
   double jitter = 0.02;
   StragglerSpec straggler;
   uint32_t straggler_jobs = 0;  ///< of the jobs, the first so many have stragglers; 0: all

@@ -88,8 +88,9 @@ uint32_t Fabric::add_switch(Endpoint& endpoint) {
   return host;
 }
 
-uint32_t Fabric::add_host(Endpoint& endpoint, uint32_t rack, double slower) {
+uint32_t Fabric::add_host(Endpoint& endpoint, uint32_t rack, double slower, Nanos farther) {
   ns3net::LinkSpec link = spec_.racks[rack].link;
+  link.delay_ns += farther;
   link.rate_bps = static_cast<uint64_t>(static_cast<double>(link.rate_bps) * slower);
   return connect(add_station(endpoint), switch_of(rack), link);
 }

@@ -54,8 +54,9 @@ class Fabric final : public io::sim::Network {
 
   /// An aggregating switch. The first one is host 0, and the racks are at it.
   uint32_t add_switch(Endpoint& endpoint);
-  /// A host of a rack. `slower`: its link has that fraction of the rate.
-  uint32_t add_host(Endpoint& endpoint, uint32_t rack = 0, double slower = 1);
+  /// A host of a rack. `slower`: its link has that fraction of the rate. `farther`: and so much
+  /// more delay.
+  uint32_t add_host(Endpoint& endpoint, uint32_t rack = 0, double slower = 1, Nanos farther = 0);
   /// A host at the aggregating switch `at`, by a link of its own.
   uint32_t add_host_at(uint32_t at, Endpoint& endpoint, const ns3net::LinkSpec& link);
 

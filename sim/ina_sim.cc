@@ -27,11 +27,19 @@ struct Trace {
   uint32_t iterations = 5;
   uint32_t most_iterations = 0;
   double arrival_ms = 0;
+  double arrival_tail = 0;
   double scale = 8;
   double plain_mb = 0;
   std::vector<std::string> models = {"resnet50"};
   std::string file;  ///< instead of all of these but `scale`
 };
+
+/// The time to the next arrival, 1 on average: exponential, or after Pareto, with a tail of this
+/// shape.
+double wait_for_next(double tail, std::mt19937_64& random) {
+  const double uniform = static_cast<double>((random() >> 11) + 1) * 0x1p-53;
+  return tail == 0 ? -std::log(uniform) : (tail - 1) / tail * std::pow(uniform, -1 / tail);
+}
 
 /// Jobs of the models in turn, in an order and at times that the seed decides.
 std::vector<JobPlan> make_trace(const Trace& trace, uint64_t seed) {
@@ -51,8 +59,7 @@ std::vector<JobPlan> make_trace(const Trace& trace, uint64_t seed) {
   for (size_t i = jobs.size(); i > 1; --i) std::swap(jobs[i - 1], jobs[random() % i]);
   for (JobPlan& job : jobs) {
     job.arrival = static_cast<Nanos>(at_ns);
-    const double uniform = static_cast<double>((random() >> 11) + 1) * 0x1p-53;
-    at_ns += -std::log(uniform) * trace.arrival_ms * 1e6;
+    at_ns += wait_for_next(trace.arrival_tail, random) * trace.arrival_ms * 1e6;
   }
   return jobs;
 }
@@ -213,7 +220,7 @@ struct TrainingOptions {
   RackSpec rack;
   size_t racks = 1;
   double rate_gbps = 100, uplink_gbps = 400, delay_us = 1, rto_ms = 1, period_us = 1000,
-         phase_us = 0;
+         phase_us = 0, farther_us = 0;
   double patience_us = 20'000, sample_us = 0, limit_s = 600;
   bool no_residual = false, no_priorities = false, devices = false, quiet = false;
   std::string json_file, csv_file, topology_file;
@@ -267,6 +274,9 @@ void add_network_options(CLI::App& app, TrainingOptions& options) {
       ->check(command_line::positive());
   app.add_option("--delay-us", options.delay_us, "of a link, one way")
       ->check(command_line::at_least(0.0));
+  app.add_option("--farther-us", options.farther_us,
+                 "more delay, each way, of the link of each job's first worker")
+      ->check(command_line::at_least(0.0));
   const auto add_charge = [&](const std::string& who, Charge& charge) {
     app.add_option("--" + who + "-packet-ns", charge.packet_ns, "processor time of a frame")
         ->check(command_line::at_least(0.0));
@@ -297,6 +307,9 @@ void add_job_options(CLI::App& app, TrainingOptions& options) {
                  "a job has between --iterations and so many, as the seed decides");
   app.add_option("--arrival-ms", trace.arrival_ms, "mean time between arrivals (Poisson)")
       ->check(command_line::at_least(0.0));
+  app.add_option("--arrival-tail", trace.arrival_tail,
+                 "arrivals in bursts: times between them after Pareto, of this shape (0: Poisson)")
+      ->check(CLI::IsMember({0.0}) | command_line::between(1.01, 100.0));
   app.add_option("--trace", trace.file,
                  "the jobs, from this file (sim/README.md): instead of --jobs and all about them");
   app.add_option("--models", trace.models,
@@ -366,6 +379,7 @@ void complete(TrainingOptions& options) {
   rack.uplink.rate_bps = static_cast<uint64_t>(options.uplink_gbps * 1e9);
   spec.fabric.racks = options.topology_file.empty() ? std::vector<RackSpec>(options.racks, rack)
                                                     : read_topology(options.topology_file, rack);
+  spec.farther_ns = nanos(options.farther_us, 1e3);
   spec.rto_min_ns = nanos(options.rto_ms, 1e6);
   spec.straggler.period_ns = nanos(options.period_us, 1e3);
   spec.straggler.phase_ns = nanos(options.phase_us, 1e3);

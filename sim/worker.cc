@@ -24,7 +24,7 @@ Worker::Worker(Fabric& fabric, const WorkerSpec& spec, uint32_t job, WorkerListe
       spec_(spec),
       job_(job),
       listener_(listener),
-      host_(fabric.add_host(*this, spec.rack, spec.link_slower)),
+      host_(fabric.add_host(*this, spec.rack, spec.link_slower, spec.link_farther)),
       nic_(fabric, host_, spec.engine, spec.job, spec.job_key),
       pace_(spec.straggler, value(spec.engine.rank), spec.engine.workers, spec.seed),
       random_(spec.seed * 0x9e3779b97f4a7c15 + value(spec.engine.rank)),

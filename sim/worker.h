@@ -23,6 +23,7 @@ struct WorkerSpec {
   StragglerSpec straggler;
   uint32_t rack = 0;
   double link_slower = 1;
+  Nanos link_farther = 0;
   uint64_t seed = 0;
 };
 

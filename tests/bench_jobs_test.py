@@ -76,6 +76,30 @@ class SimulatedTest(unittest.TestCase):
         self.assertEqual({name: min(found) for name, found in windows(64).items()}, {"fcfs": 4, "fcfs+window": 4})
 
 
+class DrawnPointsTest(unittest.TestCase):
+    def test_a_seed_draws_the_same_points_and_others_draw_others(self):
+        first = bench_jct.drawn_experiments(11, 40)
+        self.assertEqual(first, bench_jct.drawn_experiments(11, 40))
+        self.assertEqual(first[:5], bench_jct.drawn_experiments(11, 5))
+        self.assertNotEqual(first, bench_jct.drawn_experiments(12, 40))
+
+    def test_points_reach_all_axes_and_make_sense(self):
+        drawn = bench_jct.drawn_experiments(3, 200)
+        self.assertEqual({axis for axis, _ in drawn}, {"farther", "racks", "loss", "bursts", "mix", "none"})
+        self.assertEqual({point["home"] for _, point in drawn}, {"workers", "dedicated", "spill"})
+        self.assertEqual({point["workers"] for _, point in drawn}, set(bench_jct.DRAWN_WORKERS))
+        for _, point in drawn:
+            self.assertGreaterEqual(point["slots"], 2 * point["jobs"])
+            self.assertTrue(bench_jct.static_settings(bench_jct.DRAWN_BASE | point))
+            self.assertTrue(1 <= point.get("farther-us", 1) <= 50)
+
+    def test_esa_without_its_window_is_another_of_the_others(self):
+        self.assertEqual(bench_jct.kind({"policy": "esa"} | bench_jct.PLAIN), "esa, no window")
+        row = bench_jct.ratios(POINTS | {"esa, no window": simulated([1.0, 2.0])})
+        self.assertEqual(row["other"], "esa, no window")
+        self.assertAlmostEqual(row["vs_best_other"], 2)
+
+
 class TablesTest(unittest.TestCase):
     def test_a_99th_percentile_is_of_a_hundred_jobs_at_least(self):
         def by(jobs):

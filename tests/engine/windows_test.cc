@@ -74,16 +74,16 @@ TEST(Windows, GrowByOneARoundTripAfterAMark) {
 TEST(Windows, GrowHoweverLargeTheyAre) {
   Windows windows({.most = 8000, .aggregators = true});
   windows.marked(Seq{10}, Seq{8000});
-  windows.split(Seq{10}, Seq{8000});
+  windows.split(Seq{10}, Seq{8000}, 100, {});
   EXPECT_EQ(windows.fragments(), 4000u);
   for (int i = 0; i < 40'000; ++i) {
     windows.unmarked();
-    windows.whole(Seq{9000}, 8000);
+    windows.whole(Seq{9000}, 8000, {});
   }
   EXPECT_NEAR(windows.fragments(), 4010, 2);
   for (int i = 0; i < 100'000'000; ++i) {
     windows.unmarked();
-    windows.whole(Seq{9000}, 8000);
+    windows.whole(Seq{9000}, 8000, {});
   }
   EXPECT_EQ(windows.fragments(), 8000u);
 }
@@ -140,14 +140,14 @@ TEST(Windows, FewLossesCountForLessInQueuesToo) {
 
 TEST(Windows, ThatForAggregatorsCountsOnlyIfAsked) {
   Windows off({.most = 100}), on({.most = 100, .aggregators = true});
-  for (Windows* windows : {&off, &on}) windows->split(Seq{1}, Seq{100});
+  for (Windows* windows : {&off, &on}) windows->split(Seq{1}, Seq{100}, 100, {});
   EXPECT_EQ(off.fragments(), 100u);
   EXPECT_EQ(on.fragments(), 75u);
-  on.split(Seq{99}, Seq{150});
+  on.split(Seq{99}, Seq{150}, 100, {});
   EXPECT_EQ(on.fragments(), 75u);
-  for (uint64_t seq = 100; seq < 10'000; seq += 100) on.split(Seq{seq}, Seq{seq + 100});
+  for (uint64_t seq = 100; seq < 10'000; seq += 100) on.split(Seq{seq}, Seq{seq + 100}, 100, {});
   EXPECT_EQ(on.fragments(), 8u);
-  for (int i = 0; i < 10'000; ++i) on.whole(Seq{20'000}, 100);
+  for (int i = 0; i < 10'000; ++i) on.whole(Seq{20'000}, 100, {});
   EXPECT_EQ(on.fragments(), 100u);
 }
 
@@ -155,30 +155,30 @@ TEST(Windows, ThatForAggregatorsMayBeginSmall) {
   Windows windows({.most = 100, .aggregators = true, .first_aggregators = 16});
   EXPECT_EQ(windows.fragments(), 16u);
   EXPECT_EQ(Windows({.most = 5, .aggregators = true, .first_aggregators = 16}).fragments(), 5u);
-  for (int i = 0; i < 16; ++i) windows.whole(Seq{1}, windows.fragments());
+  for (int i = 0; i < 16; ++i) windows.whole(Seq{1}, windows.fragments(), {});
   EXPECT_EQ(windows.fragments(), 20u);
-  windows.split(Seq{10}, Seq{40});
+  windows.split(Seq{10}, Seq{40}, 100, {});
   EXPECT_EQ(windows.fragments(), 15u);
-  for (int i = 0; i < 15; ++i) windows.whole(Seq{50}, windows.fragments());
+  for (int i = 0; i < 15; ++i) windows.whole(Seq{50}, windows.fragments(), {});
   EXPECT_NEAR(windows.fragments(), 16, 1);
 }
 
 TEST(Windows, ThatForAggregatorsGrowsAfterASplitOnlyIfItIsUsed) {
   Windows windows({.most = 100, .aggregators = true, .first_aggregators = 20});
-  for (int i = 0; i < 20; ++i) windows.whole(Seq{1}, 1);
+  for (int i = 0; i < 20; ++i) windows.whole(Seq{1}, 1, {});
   EXPECT_EQ(windows.fragments(), 25u) << "nothing was split so far";
-  windows.split(Seq{10}, Seq{40});
+  windows.split(Seq{10}, Seq{40}, 100, {});
   EXPECT_EQ(windows.fragments(), 18u);  // 18.75, of which 15 are four fifths
-  for (int i = 0; i < 1000; ++i) windows.whole(Seq{50}, 14);
+  for (int i = 0; i < 1000; ++i) windows.whole(Seq{50}, 14, {});
   EXPECT_EQ(windows.fragments(), 18u);
-  for (int i = 0; i < 1000; ++i) windows.whole(Seq{50}, 16);
+  for (int i = 0; i < 1000; ++i) windows.whole(Seq{50}, 16, {});
   EXPECT_EQ(windows.fragments(), 20u) << "and no more, because 16 are too few then";
 }
 
 /// Windows whose fragments have met others in the array. The cap limits them.
 Windows contended() {
   Windows windows({.most = 10'000, .aggregators = true, .capped = true});
-  windows.split(Seq{1}, Seq{100});
+  windows.split(Seq{1}, Seq{100}, 100, {});
   return windows;
 }
 
@@ -200,19 +200,19 @@ TEST(Windows, TheCapHoldsFromASplitUntilAWindowIsWhole) {
   Windows windows({.most = 1000, .aggregators = true, .capped = true});
   deliver(windows, 201, 2 * kUs, 0, rtt);
   EXPECT_EQ(windows.fragments(), 1000u);
-  windows.split(Seq{1}, Seq{100});
+  windows.split(Seq{1}, Seq{100}, 100, {});
   EXPECT_NEAR(windows.fragments(), 200, 2);
-  windows.whole(Seq{99}, windows.fragments());  // sent before the split was known
+  windows.whole(Seq{99}, windows.fragments(), {});  // sent before the split was known
   EXPECT_NEAR(windows.fragments(), 200, 2);
-  windows.whole(Seq{100}, windows.fragments());
+  windows.whole(Seq{100}, windows.fragments(), {});
   EXPECT_NEAR(windows.fragments(), 750, 2);
 }
 
 TEST(Windows, AnArrayThatSplitsIsRememberedForFourOfTheLargestWindows) {
   Windows windows({.most = 1000, .aggregators = true});
   EXPECT_FALSE(windows.split_lately(Seq{1}));
-  windows.split(Seq{1}, Seq{100});
-  windows.whole(Seq{100}, windows.fragments());
+  windows.split(Seq{1}, Seq{100}, 100, {});
+  windows.whole(Seq{100}, windows.fragments(), {});
   EXPECT_TRUE(windows.split_lately(Seq{4000}));
   EXPECT_FALSE(windows.split_lately(Seq{4001}));
 }
@@ -245,6 +245,131 @@ TEST(Windows, IdleTimeIsNoRate) {
     windows.delivered(now += 2 * kUs, true, rtt);
   }
   EXPECT_GT(windows.fragments(), 1000u);
+}
+
+TEST(RoundTrip, TheDistanceIsKnownFromWorkersInStep) {
+  RoundTrip rtt;
+  for (int i = 0; i < 40; ++i) rtt.sample(3 * kUs, i, false);
+  EXPECT_FALSE(rtt.at_distance()) << "who comes last of all knows no distance";
+  for (int i = 0; i < 40; ++i) rtt.sample(50 * kUs, 40 + i, true);
+  EXPECT_TRUE(rtt.at_distance());
+  for (int i = 0; i < 40; ++i) rtt.sample(60 * kUs, 80 + i, true);
+  EXPECT_TRUE(rtt.at_distance());
+  for (int i = 0; i < 40; ++i) rtt.sample(70 * kUs, 120 + i, true);
+  EXPECT_FALSE(rtt.at_distance()) << "something waits in a queue";
+}
+
+/// Results of a window, again and again, as if nothing but the window or nothing but a queue
+/// decided how fast they come.
+class WindowTrialTest : public testing::Test {
+ protected:
+  /// `window` fragments each `round_trip`.
+  void go(int round_trips, uint64_t window, Nanos round_trip, bool clocked = true) {
+    for (int i = 0; i < round_trips; ++i)
+      for (uint64_t result = 0; result < window; ++result) {
+        now_ += round_trip / static_cast<Nanos>(window);
+        trial_.delivered(Seq{seq_}, Seq{seq_ + window}, now_, clocked, window);
+        ++seq_;
+      }
+  }
+
+  uint64_t seq_ = 0;
+  Nanos now_ = 0;
+  WindowTrial trial_;
+};
+
+TEST_F(WindowTrialTest, WhereDistanceTakesTheTimeTheWindowLimits) {
+  go(4, 32, 50 * kUs);
+  EXPECT_FALSE(trial_.limits()) << "nothing was compared";
+  go(4, 24, 50 * kUs);
+  EXPECT_TRUE(trial_.limits());
+}
+
+TEST_F(WindowTrialTest, WhereAQueueTakesTheTimeItDoesNot) {
+  go(4, 32, 32 * kUs);
+  go(4, 24, 24 * kUs);
+  EXPECT_FALSE(trial_.limits());
+  go(4, 36, 36 * kUs);
+  EXPECT_FALSE(trial_.limits());
+}
+
+TEST_F(WindowTrialTest, ItLimitsNoMoreOnceLinksAreFull) {
+  go(4, 32, 50 * kUs);
+  go(4, 40, 50 * kUs);
+  EXPECT_TRUE(trial_.limits());
+  go(4, 80, 100 * kUs);
+  EXPECT_FALSE(trial_.limits());
+}
+
+TEST_F(WindowTrialTest, WorkersThatAreNotInStepSayNothing) {
+  go(4, 32, 50 * kUs);
+  go(4, 24, 50 * kUs, false);
+  EXPECT_FALSE(trial_.limits());
+  go(4, 24, 50 * kUs);
+  EXPECT_FALSE(trial_.limits()) << "there is nothing to compare with";
+  go(4, 32, 50 * kUs);
+  EXPECT_TRUE(trial_.limits());
+  go(1, 32, 50 * kUs, false);
+  EXPECT_FALSE(trial_.limits()) << "they have paused";
+}
+
+/// A worker whose results come `round_trip` after its contributions, and of which each window has
+/// a fragment that was split.
+uint32_t window_after_splits(bool tries, Nanos round_trip, Nanos each) {
+  Windows windows({.most = 1000, .aggregators = true, .first_aggregators = 16, .tries = tries});
+  RoundTrip rtt;
+  Nanos now = 0;
+  uint64_t seq = 0;
+  for (int window = 0; window < 100; ++window) {
+    const uint32_t count = windows.fragments();
+    const Nanos took = std::max(round_trip, count * each);
+    for (uint32_t i = 0; i < count; ++i, ++seq) {
+      now += took / count;
+      rtt.sample(took, now);
+      windows.result(Seq{seq}, Seq{seq + count}, now, true);
+      if (i == count / 2)
+        windows.split(Seq{seq}, Seq{seq + count}, count, rtt);
+      else
+        windows.whole(Seq{seq}, count, rtt);
+    }
+  }
+  return windows.fragments();
+}
+
+TEST(Windows, ASplitIsNoReasonWhereOnlyDistanceTakesTime) {
+  // Links are full with 75 fragments under way.
+  EXPECT_LE(window_after_splits(false, 50 * kUs, 667), 10u);
+  EXPECT_GE(window_after_splits(true, 50 * kUs, 667), 50u);
+  EXPECT_LE(window_after_splits(true, 50 * kUs, 667), 120u);
+}
+
+TEST(Windows, ASplitIsAReasonWhereLinksAreFull) {
+  EXPECT_LE(window_after_splits(true, 3 * kUs, 667), 10u);
+}
+
+TEST(Windows, ThatForAggregatorsGrowsNoFurtherAheadThanItBringsResults) {
+  const RoundTrip rtt = round_trips(10 * kUs, 10 * kUs);
+  Windows windows({.most = 500, .aggregators = true, .first_aggregators = 8, .ahead = 16});
+  for (int i = 0; i < 1000; ++i) windows.whole(Seq{1}, 6, rtt);
+  EXPECT_EQ(windows.fragments(), 8u) << "it is not used";
+  for (int i = 0; i < 1000; ++i) windows.whole(Seq{1}, windows.fragments(), rtt);
+  EXPECT_EQ(windows.fragments(), 16u);
+}
+
+TEST(Windows, ManyWorkersHaveSmallerOnes) {
+  EXPECT_EQ(Windows::share_of(32, 2), 32u);
+  EXPECT_EQ(Windows::share_of(32, 8), 32u);
+  EXPECT_EQ(Windows::share_of(32, 24), 10u);
+  EXPECT_EQ(Windows::share_of(32, 64), 4u);
+  EXPECT_EQ(Windows::share_of(4, 64), 1u);
+  for (const auto& [workers, least] : {std::pair{8u, 4u}, {16u, 2u}, {64u, 1u}}) {
+    Windows windows({.most = 100, .workers = workers});
+    for (uint64_t seq = 0; seq < 1000; seq += 10) windows.marked(Seq{seq}, Seq{seq + 10});
+    EXPECT_EQ(windows.fragments(), least) << workers << " workers";
+  }
+  Windows windows({.most = 100, .workers = 32, .aggregators = true});
+  for (uint64_t seq = 0; seq < 1000; seq += 10) windows.split(Seq{seq}, Seq{seq + 10}, 100, {});
+  EXPECT_EQ(windows.fragments(), 2u);
 }
 
 TEST(Windows, SpreadAWindowOverTheRoundTrip) {

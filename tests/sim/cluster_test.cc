@@ -190,6 +190,42 @@ TEST(Cluster, TheWindowKeepsFourWaysFromOverrunningAServer) {
   EXPECT_LT(with, without / 20);
 }
 
+/// What all workers together have under way meets on the server's link.
+TEST(Cluster, ManyWorkersDoNotOverrunAServer) {
+  for (const uint32_t workers : {8, 24, 64}) {
+    ClusterSpec spec = one_job(1);
+    spec.seed = 2;
+    spec.jobs.clear();
+    for (const char* model : {"vgg16", "gnmt"})
+      spec.jobs.push_back({make_model(model, 128), workers, 2, spec.jobs.empty() ? 0 : kMs / 2});
+    spec.slots = 32;
+    spec.home = Home::kDedicated;
+    spec.jitter = 0.02;
+    const double esa = average_seconds(correct(spec));
+    spec.policy.kind = scheduler::PolicyKind::kFcfs;
+    spec.aggregator_window = false;
+    spec.window = 8;
+    EXPECT_LT(esa, 1.02 * average_seconds(correct(spec))) << workers << " workers";
+  }
+}
+
+/// Slots are held for as long as one worker is farther away than the others.
+TEST(Cluster, OneFarWorkerIsNoReasonForSmallWindows) {
+  for (const int64_t us : {3, 12, 30}) {
+    ClusterSpec spec = one_job(1);
+    spec.jobs.clear();
+    const char* const models[] = {"vgg16", "resnet50", "bert", "dlrm", "gnmt"};
+    for (int i = 0; i < 5; ++i)
+      spec.jobs.push_back({make_model(models[i], 64), 4, 2, i * kMs / 4});
+    spec.slots = 64;
+    spec.farther_ns = us * 1000;
+    spec.jitter = 0.02;
+    const double esa = average_seconds(correct(spec));
+    spec.aggregator_window = false;
+    EXPECT_LT(esa, 1.03 * average_seconds(correct(spec))) << us << " us";
+  }
+}
+
 TEST(Cluster, StaticJobsWaitForAPool) {
   ClusterSpec spec = crowd();
   spec.policy.kind = scheduler::PolicyKind::kStatic;
@@ -395,6 +431,27 @@ TEST(Cluster, HelpRestsWhereItDoesNotPay) {
       spec.home = home;
       EXPECT_LT(seconds(spec), 1.02 * off) << name;
     }
+  }
+}
+
+/// Less is lost to these stragglers than help would cost.
+TEST(Cluster, HelpThatCouldNotPayIsNotTried) {
+  ClusterSpec spec = one_job(32'000'000);
+  spec.slots = 256;
+  spec.rto_min_ns = 5 * kMs;
+  spec.straggler.pattern = Pattern::kRotating;
+  spec.straggler.factor = 1.5;
+  spec.straggler.slow = Slow::kUplink;
+  spec.window = 512;
+  const double off = seconds(spec);
+  spec.window = 4096;
+  spec.in_switch = 256;
+  spec.park_patience_ns = kShortPatience;
+  for (const Help help : {Help::kLeader, Help::kFallback}) {
+    spec.help = help;
+    const Outcome outcome = run_cluster(spec);
+    EXPECT_EQ(outcome.counters.parked, 0u);
+    EXPECT_LT(static_cast<double>(outcome.end) * 1e-9, 1.02 * off);
   }
 }
 

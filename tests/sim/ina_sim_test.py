@@ -67,6 +67,22 @@ class InaSim(unittest.TestCase):
         self.assertEqual(answer("5"), answer("5"))
         self.assertNotEqual(answer("5")["jobs"], answer("6")["jobs"])
 
+    def test_a_worker_may_be_farther_away(self):
+        # A fragment, and its result: each way the farthest worker's link.
+        one = ["--plain-mb", "0.008", "--iterations", "10", "--jitter", "0", "--workers", "4"]
+        self.assertAlmostEqual(answer(*one, "--farther-us", "30")["jobs"][0]["iteration_s"] -
+                               answer(*one)["jobs"][0]["iteration_s"], 60e-6, delta=3e-6)
+
+    def test_jobs_may_come_in_bursts(self):
+        def waits(*more):
+            jobs = answer(*SMALL[:2], "--iterations", 1, "--workers", 2, "--jobs", 60, "--arrival-ms", 1, *more)["jobs"]
+            times = [job["arrival_s"] for job in jobs]
+            return sorted(later - earlier for earlier, later in zip(times, times[1:]))
+        bursts, poisson = waits("--arrival-tail", 1.5), waits()
+        self.assertGreater(bursts[0], 0.3e-3, "the least of this shape is a third of the mean")
+        self.assertLess(poisson[0], 0.1e-3)
+        self.assertNotEqual(run("--arrival-tail", "0.5").returncode, 0)
+
     def test_a_model_of_ones_own(self):
         table = ("name: own\niteration_ms: 3\nlayers:\n"
                  "  - {name: a, parameters: 1000, flops: 1}\n"
