@@ -15,6 +15,7 @@ constexpr double kRateFollows = 1.0 / 512;
 
 void LostTime::begin(Seq slowest, Seq newest, Nanos now) {
   looked_at_ = now;
+  held_up_ = false;
   slowest_ = slowest;
   newest_ = newest;
   active_ns_ = lost_ns_ = 0;
@@ -23,6 +24,8 @@ void LostTime::begin(Seq slowest, Seq newest, Nanos now) {
 void LostTime::look(Seq slowest, Seq newest, bool held_up, Nanos now) {
   const auto span = static_cast<double>(now - looked_at_);
   if (span <= 0) return;
+  // Nothing came for long, or it is the first look.
+  if (now - looked_at_ > horizon_) return begin(slowest, newest, now);
   const bool active = slowest != slowest_ || newest != slowest;
   const auto done = static_cast<double>(slowest - slowest_);
   const double kept = std::max(0.0, 1 - span / static_cast<double>(horizon_));

@@ -2,6 +2,8 @@
 // one. It is measured without straggler help, and decides whether help is worth a try. Pure.
 #pragma once
 
+#include <algorithm>
+
 #include "wire/types.h"
 
 namespace ina::aggregator {
@@ -10,7 +12,7 @@ class LostTime {
  public:
   LostTime() = default;
   /// `horizon`: what was longer ago counts less than a third.
-  explicit LostTime(Nanos horizon) : horizon_(horizon) {}
+  explicit LostTime(Nanos horizon) : horizon_(std::max(horizon, kLeastHorizonNs)) {}
 
   /// Forgets what was lost, but not how fast workers are that nobody holds up.
   void begin(Seq slowest, Seq newest, Nanos now);
@@ -22,6 +24,9 @@ class LostTime {
   bool is_above(double part) const;
 
  private:
+  /// Where patience is none.
+  static constexpr Nanos kLeastHorizonNs = 100'000;
+
   void note_rate(double per_ns, bool held_up);
 
   Nanos horizon_ = 1;
