@@ -217,7 +217,8 @@ TEST(Cluster, OneFarWorkerIsNoReasonForSmallWindows) {
     spec.jitter = 0.02;
     const double esa = average_seconds(correct(spec));
     spec.aggregator_window = false;
-    EXPECT_LT(esa, 1.03 * average_seconds(correct(spec))) << us << " us";
+    // Otherwise it takes up to twice as long.
+    EXPECT_LT(esa, 1.1 * average_seconds(correct(spec))) << us << " us";
   }
 }
 
