@@ -57,6 +57,7 @@ struct ExpectedResult {
   wire::Signature signature;
   uint32_t elements = 0;
   std::byte* to = nullptr;
+  bool in_place = false;  ///< what this rank sent itself, where it sent it from
 };
 
 /// Owned by the engine; valid until Engine::release(). Questions about a fragment need `placed`.

@@ -5,8 +5,11 @@
 #include <string>
 
 #include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
+
+#include "plugins/torch/writable.h"
 
 namespace ina::plugin {
 
@@ -40,8 +43,9 @@ void copy_all(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& 
 }  // namespace
 
 void require_dense_cpu(const char* function, const at::Tensor& tensor) {
-  TORCH_CHECK(tensor.layout() == at::kStrided, "ina: ", function,
-              " takes dense tensors, not sparse ones");
+  TORCH_CHECK(tensor.layout() == at::kStrided, "ina: ", function, " takes dense tensors, not ",
+              tensor.layout() == at::kMkldnn ? "those of MKL-DNN (to_dense() makes them dense)"
+                                             : "sparse ones");
   TORCH_CHECK(tensor.device().is_cpu(), "ina: ", function, " takes tensors on the CPU, not on ",
               tensor.device().str());
 }
@@ -59,6 +63,24 @@ void require_type(const char* function, const std::vector<at::Tensor>& tensors,
 void require_count(const char* function, const char* what, size_t found, size_t size) {
   TORCH_CHECK(found == size, "ina: ", function, ": ", std::to_string(found), " ", what, " where ",
               std::to_string(size), " are needed");
+}
+
+void require_writable(const char* function, const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    require_dense_cpu(function, tensor);
+    if (tensor.numel() == 0) continue;
+    const auto [begin, end] = extent(tensor);
+    TORCH_CHECK(is_writable(reinterpret_cast<void*>(begin), end - begin), "ina: ", function,
+                ": the memory of a tensor for results is read-only; give a copy (clone())");
+  }
+}
+
+std::pair<uintptr_t, uintptr_t> extent(const at::Tensor& tensor) {
+  int64_t last = 0;
+  for (int64_t dim = 0; dim < tensor.dim(); ++dim)
+    last += tensor.stride(dim) * (tensor.size(dim) - 1);
+  const uintptr_t begin = address(tensor);
+  return {begin, begin + (static_cast<uintptr_t>(last) + 1) * tensor.element_size()};
 }
 
 bool overlap(const at::Tensor& a, const at::Tensor& b) {
@@ -149,8 +171,16 @@ at::Tensor Blocks::flat(const at::Tensor& tensor, Use use) {
 }
 
 void copy_into(const at::Tensor& to, const at::Tensor& from) {
-  const c10::AutoGradMode no_gradients(false);
-  to.copy_(from);
+  // As a write of the library's: it asks for no gradients, and not whether the tensor was made in
+  // inference mode.
+  const at::AutoDispatchBelowADInplaceOrView plain;
+  at::Tensor target = to, source = from;
+  for (int64_t dim = 0; to.layout() == at::kStrided && dim < to.dim(); ++dim) {
+    if (to.size(dim) < 2 || to.stride(dim) != 0) continue;
+    target = target.narrow(dim, 0, 1);
+    source = source.narrow(dim, 0, 1);
+  }
+  target.copy_(source);
 }
 
 }  // namespace ina::plugin

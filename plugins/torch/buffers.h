@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -21,6 +23,11 @@ void require_type(const char* function, const std::vector<at::Tensor>& tensors,
 /// Throws unless there are `size` of them.
 void require_count(const char* function, const char* what, size_t found, size_t size);
 
+/// Throws unless the memory of `tensors` can be written.
+void require_writable(const char* function, const std::vector<at::Tensor>& tensors);
+
+/// The addresses of its first byte, and behind its last one. `tensor` has elements.
+std::pair<uintptr_t, uintptr_t> extent(const at::Tensor& tensor);
 bool overlap(const at::Tensor& a, const at::Tensor& b);
 
 /// Whether they lie contiguous, one directly after the other.
@@ -68,7 +75,8 @@ class Blocks {
   at::Tensor staged_;
 };
 
-/// Copies without gradients. Throws what PyTorch throws.
+/// Copies without gradients, whatever the thread's modes are. Of elements of `to` that share
+/// memory, as in an expanded tensor, one is written.
 void copy_into(const at::Tensor& to, const at::Tensor& from);
 
 }  // namespace ina::plugin

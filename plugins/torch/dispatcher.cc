@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <limits>
+#include <system_error>
 #include <utility>
 
 #include "plugins/torch/threads.h"
@@ -12,14 +14,28 @@ namespace ina::plugin {
 namespace {
 
 constexpr std::chrono::seconds kIdleBeforeEnd{10};
-/// As deep as continuations may wait for each other.
-constexpr size_t kMostThreads = 32;
+/// Copies are bound by memory.
+constexpr size_t kMostDeliveries = 4;
 
 }  // namespace
 
-Dispatcher& Dispatcher::of_process() {
-  static auto* const dispatcher = new Dispatcher;  // its threads run until the process has ended
+// Their threads may run until the process has ended.
+
+Dispatcher& Dispatcher::for_deliveries() {
+  static auto* const dispatcher = new Dispatcher(kMostDeliveries);
   return *dispatcher;
+}
+
+Dispatcher& Dispatcher::for_continuations() {
+  static auto* const dispatcher = new Dispatcher(std::numeric_limits<size_t>::max());
+  return *dispatcher;
+}
+
+Dispatcher::Dispatcher(size_t most_threads) : most_threads_(most_threads) {
+  on_last_group([this] {
+    const std::lock_guard lock(mutex_);  // a thread looks, or it waits
+    changed_.notify_all();
+  });
 }
 
 void Dispatcher::run(std::function<void()> task) {
@@ -29,15 +45,19 @@ void Dispatcher::run(std::function<void()> task) {
     threads_ = idle_ = 0;
   }
   tasks_.push_back(std::move(task));
-  if (tasks_.size() > idle_ && threads_ < kMostThreads)
+  if (tasks_.size() > idle_ && threads_ < most_threads_)
     start_thread();
   else
     changed_.notify_one();
 }
 
 void Dispatcher::start_thread() {
-  run_detached([this] { work(); });
-  ++threads_;
+  try {
+    run_detached([this] { work(); });
+    ++threads_;
+  } catch (const std::system_error&) {  // the system has no more of them
+    if (threads_ == 0) throw;
+  }
 }
 
 void Dispatcher::work() {
@@ -45,9 +65,9 @@ void Dispatcher::work() {
   for (;;) {
     if (tasks_.empty()) {
       ++idle_;
-      const bool more = changed_.wait_for(lock, kIdleBeforeEnd, [&] { return !tasks_.empty(); });
+      changed_.wait_for(lock, kIdleBeforeEnd, [&] { return !tasks_.empty() || no_group(); });
       --idle_;
-      if (!more) break;
+      if (tasks_.empty()) break;
     }
     {
       const auto task = std::move(tasks_.front());

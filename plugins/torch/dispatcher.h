@@ -8,20 +8,24 @@
 
 namespace ina::plugin {
 
-/// As many threads of the process as tasks run at once, which is one as a rule. While tasks wait
-/// for others, as continuations of Python may, there are more, so that those others get done. A
-/// thread without work ends after a while.
+/// As many threads of the process as tasks run at once, which is one as a rule. A thread without
+/// work ends after a while, or with the last process group.
 class Dispatcher {
  public:
-  static Dispatcher& of_process();
+  /// For copies of results, which wait for nothing.
+  static Dispatcher& for_deliveries();
+  /// For the program's continuations. They may wait for one another, so there is no limit on the
+  /// number of threads.
+  static Dispatcher& for_continuations();
 
   void run(std::function<void()> task);
 
  private:
-  Dispatcher() = default;
+  explicit Dispatcher(size_t most_threads);
   void start_thread();
   void work();
 
+  const size_t most_threads_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;

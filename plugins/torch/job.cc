@@ -1,27 +1,39 @@
 #include "plugins/torch/job.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <mutex>
+#include <regex>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include <ina/ina.hpp>
 
+#include "plugins/torch/continuations.h"
+#include "plugins/torch/operation.h"
+
 namespace ina::plugin {
 
 namespace {
 
-/// Jobs that are joined.
+/// Jobs that are joined. A forked process has none of its parent's.
 class Registry {
  public:
   void add(std::weak_ptr<Job> job) {
     const std::lock_guard lock(mutex_);
+    if (process_.exchange(::getpid()) != ::getpid()) jobs_.clear();
     std::erase_if(jobs_, [](const auto& other) { return other.expired(); });
     jobs_.push_back(std::move(job));
   }
+  bool of_this_process() const { return process_ == ::getpid(); }
   std::vector<std::shared_ptr<Job>> all() {
-    const std::lock_guard lock(mutex_);
     std::vector<std::shared_ptr<Job>> found;
+    if (!of_this_process()) return found;
+    const std::lock_guard lock(mutex_);
     for (const auto& job : jobs_)
       if (auto alive = job.lock()) found.push_back(std::move(alive));
     return found;
@@ -29,6 +41,7 @@ class Registry {
 
  private:
   std::mutex mutex_;
+  std::atomic<int> process_ = 0;
   std::vector<std::weak_ptr<Job>> jobs_;
 };
 
@@ -36,6 +49,12 @@ Registry& registry() {
   static auto* const all = new Registry;  // outlives all static objects that use it
   return *all;
 }
+
+/// PyTorch's default time-out.
+constexpr std::chrono::minutes kForContinuations{30};
+
+/// An interpreter takes about so long for its end, on a busy machine.
+constexpr milliseconds kForFirstCause{1000};
 
 int64_t count_us(milliseconds time) {
   return std::max<int64_t>(1, time.count() * 1000);
@@ -99,6 +118,27 @@ void Job::start(const std::function<int(ina_context*, ina_request**)>& begin, in
   if (status != INA_OK) throw Exception(status, ina_last_error(context_));
 }
 
+void Job::began(std::weak_ptr<Operation> operation) {
+  const std::lock_guard lock(running_mutex_);
+  if (running_.size() >= prune_at_) {
+    std::erase_if(running_, [](const auto& other) {
+      const auto alive = other.lock();
+      return !alive || alive->done();
+    });
+    prune_at_ = std::max<size_t>(64, 2 * running_.size());
+  }
+  running_.push_back(std::move(operation));
+}
+
+std::vector<std::shared_ptr<Operation>> Job::running() const {
+  std::vector<std::shared_ptr<Operation>> found;
+  if (!registry().of_this_process()) return found;  // they run in the parent
+  const std::lock_guard lock(running_mutex_);
+  for (const auto& operation : running_)
+    if (auto alive = operation.lock(); alive && !alive->done()) found.push_back(std::move(alive));
+  return found;
+}
+
 void Job::register_memory(int memfd, void* memory, size_t bytes) {
   join();
   const std::shared_lock lock(mutex_);
@@ -140,6 +180,15 @@ ina_stats Job::stats() const {
   return stats;
 }
 
+void Job::await_first_cause(void (*check)()) {
+  Clock::time_point none{};
+  lost_.compare_exchange_strong(none, Clock::now());
+  while (Clock::now() < lost_.load() + kForFirstCause) {
+    if (check) check();
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+}
+
 void Job::give_up() {
   const std::shared_lock lock(mutex_);
   // A blocking operation that runs out of time ends the job, and none can overtake those that hang.
@@ -158,25 +207,59 @@ void Job::leave(milliseconds timeout) {
 
 std::string Job::last_error() const {
   const std::shared_lock lock(mutex_);
-  return context_ ? ina_last_error(context_) : "the process group has left the job";
+  if (!context_) return "the process group has left the job";
+  // Nobody called the barrier of give_up().
+  static const std::regex own("waited 1e-06 s for operation [0-9]+ \\(barrier\\)");
+  return std::regex_replace(ina_last_error(context_), own,
+                            "an operation has not ended within the timeout of its process group");
 }
 
 void Job::refuse_after_leaving() const {
   throw Exception(INA_ERR_INVALID, "the process group has left job '" + options_.name + "'");
 }
 
-void leave_all(milliseconds timeout) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
+namespace {
+
+/// The jobs in an order that is the same on all ranks: those of pairs, which were joined in any
+/// order, by their names.
+std::vector<std::shared_ptr<Job>> jobs_in_order() {
   auto jobs = registry().all();
-  // Each waits for the other ranks of a job. No circle of ranks that wait, as all leave in the same
-  // order: those of pairs by their names, because they were joined in any order.
   const auto others =
       std::ranges::stable_partition(jobs, [](const auto& job) { return job->options().pair; });
   std::ranges::sort(jobs.begin(), others.begin(), {},
                     [](const auto& job) { return job->options().name; });
-  for (const auto& job : jobs)
-    job->leave(
-        std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now()));
+  return jobs;
+}
+
+}  // namespace
+
+void wait_for_all(milliseconds limit, void (*check)()) {
+  const auto end = Clock::now() + limit;
+  for (const bool again : {true, false}) {
+    for (const auto& job : jobs_in_order()) {
+      const auto left = std::chrono::duration_cast<milliseconds>(end - Clock::now());
+      wait_for_running(*job, job->options().pair ? std::make_optional(left) : std::nullopt, check);
+    }
+    // They may start others.
+    if (again) Continuations::await_all_of_process(Clock::now() + kForContinuations, check);
+  }
+}
+
+namespace {
+
+std::atomic<milliseconds> exit_timeout{milliseconds(0)};
+
+}  // namespace
+
+void leave_at_exit(milliseconds timeout) {
+  exit_timeout = timeout;
+}
+
+void leave_all_at_exit() {
+  const auto deadline = Clock::now() + exit_timeout.load();
+  // Each waits for the other ranks of a job. So there is no circle of ranks that wait.
+  for (const auto& job : jobs_in_order())
+    job->leave(std::chrono::duration_cast<milliseconds>(deadline - Clock::now()));
 }
 
 }  // namespace ina::plugin

@@ -1,6 +1,7 @@
 // A process group's membership in a job of the switch.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -8,12 +9,18 @@
 #include <shared_mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <ina/ina.h>
 
 namespace ina::plugin {
 
 using std::chrono::milliseconds;
+
+class Operation;
+
+/// Of any time that a caller gives: libina's longest is not much longer.
+constexpr milliseconds kLongest = std::chrono::hours(30 * 365 * 24);
 
 struct JobOptions {
   std::string url;
@@ -46,6 +53,14 @@ class Job : public std::enable_shared_from_this<Job> {
   void start(const std::function<int(ina_context*, ina_request**)>& begin, ina_callback callback,
              void* user);
 
+  /// `operation` has been started.
+  void began(std::weak_ptr<Operation> operation);
+  /// An operation has ended with an error.
+  void fail() { failed_ = true; }
+  bool failed() const { return failed_; }
+  /// The operations that have not ended, in the order of their starts.
+  std::vector<std::shared_ptr<Operation>> running() const;
+
   /// As ina_register; throws ina::Exception where the memory is not taken.
   void register_memory(int memfd, void* memory, size_t bytes);
   /// As ina_alloc_result, which all ranks call; throws ina::Exception. The memory lives until
@@ -57,6 +72,11 @@ class Job : public std::enable_shared_from_this<Job> {
   void set_hints(const ina_hints& hints);
   /// Throws ina::Exception.
   ina_stats stats() const;
+
+  /// Of a caller that is about to learn that another rank has left. Where that one has failed, this
+  /// gives it the time to say so: programs report the error that comes first. `check`: see
+  /// Operation::wait.
+  void await_first_cause(void (*check)());
 
   /// Ends the job for all ranks, because an operation did not end in time. Each operation then ends
   /// with an error.
@@ -81,9 +101,20 @@ class Job : public std::enable_shared_from_this<Job> {
   mutable std::shared_mutex mutex_;
   ina_context* context_ = nullptr;
   bool left_ = false;
+  std::atomic<std::chrono::steady_clock::time_point>
+      lost_{};  ///< when a caller first learned of it
+  std::atomic<bool> failed_ = false;
+  mutable std::mutex running_mutex_;
+  std::vector<std::weak_ptr<Operation>> running_;  ///< and some that have ended
+  size_t prune_at_ = 64;
 };
 
-/// All jobs that there are leave, at most `timeout` after the call. For the end of the process.
-void leave_all(milliseconds timeout);
+/// Waits for the operations that run, in the jobs of two ranks at most `limit`, and for their
+/// continuations. `check`: see Operation::wait. For the end of the process.
+void wait_for_all(milliseconds limit, void (*check)());
+/// Has all jobs leave when the interpreter ends, at most `timeout` after that.
+void leave_at_exit(milliseconds timeout);
+/// All jobs leave. For the end of the interpreter.
+void leave_all_at_exit();
 
 }  // namespace ina::plugin

@@ -1,10 +1,12 @@
 // ina._torch: the extension on which ina/torch.py is built.
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include <torch/extension.h>
 
 #include "plugins/python/binding/stats.h"
+#include "plugins/torch/monitored_barrier.h"
 #include "plugins/torch/process_group.h"
 #include "plugins/torch/registered.h"
 
@@ -19,7 +21,9 @@ void check_signals() {
 }
 
 milliseconds from_seconds(double seconds) {
-  return std::chrono::duration_cast<milliseconds>(std::chrono::duration<double>(seconds));
+  const std::chrono::duration<double> most(kLongest);
+  return std::chrono::duration_cast<milliseconds>(
+      std::min(std::chrono::duration<double>(seconds), most));
 }
 
 using Store = c10::intrusive_ptr<c10d::Store>;
@@ -47,10 +51,10 @@ ProcessGroupIna& as_ina(const Group& group) {
   return *found;
 }
 
-Group split_group(const Group& parent, int key, std::string url, std::string name,
+Group split_group(const Group& parent, int colour, int key, std::string url, std::string name,
                   const Store& store, double timeout_s) {
   const auto timeout = from_seconds(timeout_s);
-  auto job = as_ina(parent).job()->split(0, key);
+  auto job = as_ina(parent).job()->split(colour, key);
   JobOptions options{std::move(url), std::move(name), job->options().rank, job->options().size,
                      timeout};
   return c10::make_intrusive<ProcessGroupIna>(std::move(job), std::move(options), store, timeout,
@@ -78,10 +82,10 @@ PYBIND11_MODULE(_torch, module) {
              release_gil(),
              "A process group that is `rank` of `size` of a job of the switch at `url`. It joins "
              "now, or before its first operation.");
-  module.def("split_group", &split_group, py::arg("parent"), py::arg("key"), py::arg("url"),
-             py::arg("name"), py::arg("store"), py::arg("timeout_s"), release_gil(),
-             "A process group of those ranks of `parent` that call this, in the order of `key`; "
-             "the others call stand_by() at the same time.");
+  module.def("split_group", &split_group, py::arg("parent"), py::arg("colour"), py::arg("key"),
+             py::arg("url"), py::arg("name"), py::arg("store"), py::arg("timeout_s"), release_gil(),
+             "A process group of those ranks of `parent` that call this with the same `colour`, in "
+             "the order of `key`; the others call stand_by() at the same time.");
   module.def("is_ina", &is_ina, py::arg("group"), "Whether the group is one of these.");
   module.def("stand_by", &stand_by, py::arg("parent"), release_gil(),
              "Takes part in a split_group() of others.");
@@ -109,17 +113,37 @@ PYBIND11_MODULE(_torch, module) {
       py::arg("group"), py::arg("from"), py::arg("to"), py::arg("options"), release_gil(),
       "all_reduce from one tensor into another one, which may be one of make_result().");
   module.def(
+      "drain", [](const Group& group) { as_ina(group).drain(check_signals); }, py::arg("group"),
+      release_gil(), "Waits for the operations that run.");
+  module.def(
       "shutdown", [](const Group& group) { as_ina(group).shutdown(); }, py::arg("group"),
-      release_gil(), "The group leaves its jobs, as at its end.");
+      release_gil(), "The group waits for its operations and leaves its jobs, as at its end.");
+  module.def(
+      "failed", [](const Group& group) { return as_ina(group).job()->failed(); }, py::arg("group"),
+      "Whether an operation has failed.");
+  module.def(
+      "abort", [](const Group& group) { as_ina(group).abort(); }, py::arg("group"), release_gil(),
+      "The group leaves its jobs at once.");
+  module.def(
+      "drain_all", [](double limit_s) { wait_for_all(from_seconds(limit_s), check_signals); },
+      py::arg("limit_s"), release_gil(), "Waits for the operations of all groups.");
   module.def("hint", &hint, py::arg("group"), py::arg("layer"), py::arg("layers"),
              py::arg("remaining_iterations"), release_gil(),
              "Sets the priority of the group's next operations, as ina_set_hints.");
   module.def("stats", &stats_of, py::arg("group"),
              "What the group has moved, as ina_stats; zeros before it has joined.");
   module.def(
-      "leave_all", [](double timeout_s) { leave_all(from_seconds(timeout_s)); },
-      py::arg("timeout_s"), py::call_guard<py::gil_scoped_release>(),
-      "All process groups leave their jobs, at most `timeout_s` after the call.");
+      "leave_at_exit", [](double timeout_s) { leave_at_exit(from_seconds(timeout_s)); },
+      py::arg("timeout_s"),
+      "All process groups leave their jobs when the interpreter ends, within `timeout_s` then.");
+  module.def(
+      "await_key",
+      [](const Store& store, const std::string& key, double timeout_s) {
+        return await_key(*store, key, Clock::now() + from_seconds(timeout_s), check_signals);
+      },
+      py::arg("store"), py::arg("key"), py::arg("timeout_s"), release_gil(),
+      "Waits for a key of the store; other threads may use it meanwhile. False: it did not come.");
+  Py_AtExit(&leave_all_at_exit);
 }
 
 }  // namespace ina::plugin

@@ -23,6 +23,16 @@ std::string list_of(const std::vector<int>& ranks) {
 
 }  // namespace
 
+/// Asks now and then: a store that waits lets no other thread ask.
+bool await_key(c10d::Store& store, const std::string& key, Clock::time_point end, void (*check)()) {
+  for (milliseconds pause = kShortestPause;; pause = std::min(2 * pause, kLongestPause)) {
+    if (store.check({key})) return true;
+    if (Clock::now() >= end) return false;
+    if (check) check();
+    std::this_thread::sleep_for(pause);
+  }
+}
+
 MonitoredBarrier::MonitoredBarrier(c10d::Store& store, uint64_t number, int rank, int size)
     : store_(store), number_(number), rank_(rank), size_(size) {}
 
@@ -30,21 +40,11 @@ std::string MonitoredBarrier::key(const std::string& what) const {
   return "ina/monitored_barrier/" + std::to_string(number_) + "/" + what;
 }
 
-/// Asks now and then: a store that waits lets no other thread ask.
-bool MonitoredBarrier::await(const std::string& key, Clock::time_point end, void (*check)()) {
-  for (milliseconds pause = kShortestPause;; pause = std::min(2 * pause, kLongestPause)) {
-    if (store_.check({key})) return true;
-    if (Clock::now() >= end) return false;
-    if (check) check();
-    std::this_thread::sleep_for(pause);
-  }
-}
-
 void MonitoredBarrier::lead(milliseconds timeout, bool wait_all_ranks, void (*check)()) {
   const auto end = Clock::now() + timeout;
   std::vector<int> missing;
   for (int rank = 1; rank < size_ && (missing.empty() || wait_all_ranks); ++rank)
-    if (!await(key(std::to_string(rank)), end, check)) missing.push_back(rank);
+    if (!await_key(store_, key(std::to_string(rank)), end, check)) missing.push_back(rank);
   store_.set(key("passed"), Bytes{missing.empty() ? kPassed : kFailed});
   if (missing.empty()) return;
   if (timeout <= milliseconds(0))
@@ -58,7 +58,7 @@ void MonitoredBarrier::follow(milliseconds timeout, void (*check)()) {
   const std::string rank = std::to_string(rank_);
   store_.set(key(rank), Bytes{kPassed});
   // Nothing of rank 0 within that time is as good as its error: it waits for others as long.
-  if (await(key("passed"), Clock::now() + timeout, check) &&
+  if (await_key(store_, key("passed"), Clock::now() + timeout, check) &&
       store_.get(key("passed")) == Bytes{kPassed})
     return;
   throw std::runtime_error("[Rank " + rank + "]: Rank " + rank +

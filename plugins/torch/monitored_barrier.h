@@ -10,6 +10,11 @@
 
 namespace ina::plugin {
 
+/// Waits for a key until `end`, while other threads may use the store. False: it has not come.
+/// `check`: see Operation::wait.
+bool await_key(c10d::Store& store, const std::string& key,
+               std::chrono::steady_clock::time_point end, void (*check)());
+
 /// torch.distributed.monitored_barrier: over the store, so that a failure leaves the group as it
 /// is. Rank 0 looks for all ranks in order, and tells the others whether it has found them.
 class MonitoredBarrier {
@@ -23,7 +28,6 @@ class MonitoredBarrier {
 
  private:
   std::string key(const std::string& what) const;
-  bool await(const std::string& key, std::chrono::steady_clock::time_point end, void (*check)());
   void lead(std::chrono::milliseconds timeout, bool wait_all_ranks, void (*check)());
   void follow(std::chrono::milliseconds timeout, void (*check)());
 

@@ -32,8 +32,8 @@ struct OperationPlan {
 };
 
 /// The library's thread tells that it has ended. Then the results are delivered, waiting threads
-/// wake, and continuations run: on a thread of the dispatcher where there is anything to run,
-/// because the library's thread must not wait, and others need it.
+/// wake, and continuations run. Copies are made on a thread of a dispatcher, because others need
+/// the library's thread.
 class Operation : public std::enable_shared_from_this<Operation> {
  public:
   explicit Operation(OperationPlan plan);
@@ -50,6 +50,9 @@ class Operation : public std::enable_shared_from_this<Operation> {
   /// Of one that has failed, else nullptr.
   std::exception_ptr error() const;
 
+  /// Its error, if any, to the caller, who may be told a little later (Job::await_first_cause).
+  void throw_error(void (*check)()) const;
+
   /// Waits until it has ended, and then returns true. With `limit`: false when that has passed,
   /// and it goes on. Without: when the operation's own timeout passes, the job is given up for all
   /// ranks. `check`, if any, is called several times a second, and may throw to end the waiting.
@@ -57,7 +60,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
   /// Runs `last` with its error when it ends, before anybody learns of it. Before it is started.
   void before_end(std::function<void(std::exception_ptr)> last) { last_ = std::move(last); }
-  /// Runs `next` once it has ended.
+  /// Runs `next` once it has ended, on any thread. It must not wait.
   void when_done(std::function<void()> next);
 
   Clock::time_point deadline() const { return deadline_; }
@@ -67,8 +70,9 @@ class Operation : public std::enable_shared_from_this<Operation> {
  private:
   static void ended(void* user, int status);
   void finish(int status);
-  void settle(std::exception_ptr error);
-  void set_done(std::exception_ptr error);
+  void deliver(std::exception_ptr error);
+  void release_memory();
+  void conclude(std::exception_ptr error);
 
   OperationPlan plan_;
   std::shared_ptr<void> kept_;
@@ -80,8 +84,13 @@ class Operation : public std::enable_shared_from_this<Operation> {
   std::condition_variable changed_;
   bool done_ = false;
   bool given_up_ = false;
+  int status_ = INA_OK;  ///< the library's
   std::exception_ptr error_;
   std::vector<std::function<void()>> continuations_;
 };
+
+/// Waits until all operations of `job` have ended, each with its own timeout or, if shorter,
+/// `limit`. `check`: see Operation::wait.
+void wait_for_running(const Job& job, std::optional<milliseconds> limit, void (*check)());
 
 }  // namespace ina::plugin

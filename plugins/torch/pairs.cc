@@ -17,7 +17,11 @@ namespace ina::plugin {
 
 namespace {
 
-constexpr milliseconds kBetweenPolls{3};
+constexpr milliseconds kBetweenPolls{3}, kLongestPause{24};
+/// Those that join a job may take longer.
+constexpr milliseconds kForThreads{1000};
+constexpr const char* kSends = "sends";
+constexpr const char* kReceives = "receives";
 
 /// Of the jobs' two ranks, 0 sends to 1.
 constexpr std::array<int, 2> kForwards{1, INA_NOBODY};
@@ -53,6 +57,11 @@ void start(Job& job, const std::function<int(ina_context*, ina_request**)>& begi
   [[maybe_unused]] const auto* given = called.release();
 }
 
+std::shared_ptr<Operation> running(const std::weak_ptr<Operation>& operation) {
+  auto alive = operation.lock();
+  return alive && !alive->done() ? alive : nullptr;
+}
+
 std::exception_ptr left_error() {
   return std::make_exception_ptr(Exception(INA_ERR_ABORTED, "the process group has left its jobs"));
 }
@@ -69,8 +78,8 @@ std::string Pairs::name_of(int from, int to) const {
   return group_.name + "-" + std::to_string(from) + "-to-" + std::to_string(to);
 }
 
-std::string Pairs::key_of(int from, int to) const {
-  return "ina/sends/" + std::to_string(from) + "/" + std::to_string(to);
+std::string Pairs::key_of(const char* who, int from, int to) const {
+  return std::string("ina/") + who + "/" + std::to_string(from) + "/" + std::to_string(to);
 }
 
 std::shared_ptr<Job> Pairs::make_job(int from, int to) const {
@@ -89,16 +98,52 @@ void Pairs::open(int from, int to) {
                                : inbound_[static_cast<size_t>(from)];
   direction.state = State::kOpening;
   direction.job = make_job(from, to);
-  run_detached([self = shared_from_this(), job = direction.job, from, to, sends] {
+  run_thread([this, job = direction.job, from, to](c10d::Store& store) {
     std::exception_ptr error;
     try {
-      if (sends) self->store_->set(self->key_of(from, to), std::vector<uint8_t>{1});
+      if (!meet(store, from, to)) return;
       job->join();
     } catch (...) {
       error = std::current_exception();
     }
-    self->opened(from, to, error);
+    opened(from, to, error);
   });
+}
+
+/// With the mutex. leave() waits for the end of `task`.
+void Pairs::run_thread(std::function<void(c10d::Store&)> task) {
+  ++threads_;
+  run_detached([self = shared_from_this(), store = store_, task = std::move(task)]() mutable {
+    task(*store);
+    store.reset();
+    const std::lock_guard lock(self->mutex_);
+    --self->threads_;
+    self->thread_ended_.notify_all();
+  });
+}
+
+/// Waits until both ranks of a direction want it open. False: nobody here waits for that any more.
+bool Pairs::meet(c10d::Store& store, int from, int to) {
+  const bool sends = group_.rank == from;
+  store.set(key_of(sends ? kSends : kReceives, from, to), std::vector<uint8_t>{1});
+  for (milliseconds pause = kBetweenPolls; awaited(from, to);
+       pause = std::min(2 * pause, kLongestPause)) {
+    if (store.check({key_of(sends ? kReceives : kSends, from, to)})) return true;
+    std::this_thread::sleep_for(pause);
+  }
+  return false;
+}
+
+/// Closes the direction otherwise.
+bool Pairs::awaited(int from, int to) {
+  const std::lock_guard lock(mutex_);
+  const bool sends = group_.rank == from;
+  const bool any = sends ? !outbound_[static_cast<size_t>(to)].queue.empty() : wanted(from);
+  if (any && !left_) return true;
+  Direction& direction = sends ? static_cast<Direction&>(outbound_[static_cast<size_t>(to)])
+                               : inbound_[static_cast<size_t>(from)];
+  direction.state = State::kClosed;
+  return false;
 }
 
 void Pairs::opened(int from, int to, std::exception_ptr error) {
@@ -130,6 +175,11 @@ void Pairs::opened(int from, int to, std::exception_ptr error) {
 void Pairs::send(int to, Message message) {
   const std::lock_guard lock(mutex_);
   if (left_) return message.operation->end(left_error());
+  if (sends_.size() >= prune_at_) {
+    std::erase_if(sends_, [](const auto& other) { return !running(other); });
+    prune_at_ = std::max<size_t>(64, 2 * sends_.size());
+  }
+  sends_.push_back(message.operation);
   Outbound& outbound = outbound_[static_cast<size_t>(to)];
   if (outbound.state == State::kOpen) return start_send(outbound, message);
   outbound.queue.push_back(std::move(message));
@@ -210,7 +260,7 @@ void Pairs::deliver_stored(int from) {
       continue;
     }
     receive->source->store(from);
-    Dispatcher::of_process().run([message = receive->message, bytes = found->bytes, from] {
+    Dispatcher::for_deliveries().run([message = receive->message, bytes = found->bytes, from] {
       std::exception_ptr error;
       if (message.flat.nbytes() == bytes.nbytes())
         std::memcpy(message.flat.data_ptr(), bytes.data_ptr(), bytes.nbytes());
@@ -332,10 +382,10 @@ void Pairs::lose(int from, const std::exception_ptr& error) {
 /// While a receive from any rank waits, and not all directions are open.
 void Pairs::look_for_senders() {
   if (std::exchange(polling_, true)) return;
-  run_detached([self = shared_from_this()] { self->poll_senders(); });
+  run_thread([this](c10d::Store& store) { poll_senders(store); });
 }
 
-void Pairs::poll_senders() {
+void Pairs::poll_senders(c10d::Store& store) {
   for (;;) {
     std::vector<int> closed;
     {
@@ -352,7 +402,7 @@ void Pairs::poll_senders() {
     }
     try {
       for (const int rank : closed) {
-        if (!store_->check({key_of(rank, group_.rank)})) continue;
+        if (!store.check({key_of(kSends, rank, group_.rank)})) continue;
         const std::lock_guard lock(mutex_);
         if (!left_ && inbound_[static_cast<size_t>(rank)].state == State::kClosed)
           open(rank, group_.rank);
@@ -395,6 +445,19 @@ bool Pairs::abandon(const Operation* operation) {
   return false;
 }
 
+void Pairs::drain(milliseconds limit, void (*check)()) {
+  std::vector<std::shared_ptr<Operation>> sends;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& send : sends_)
+      if (auto alive = running(send)) sends.push_back(std::move(alive));
+  }
+  const auto end = Clock::now() + limit;
+  for (const auto& send : sends)
+    send->wait(std::max(milliseconds(0), std::chrono::ceil<milliseconds>(end - Clock::now())),
+               check);
+}
+
 void Pairs::leave(milliseconds timeout) {
   std::vector<std::shared_ptr<Job>> jobs;
   {
@@ -409,13 +472,17 @@ void Pairs::leave(milliseconds timeout) {
       if (inbound.job) jobs.push_back(inbound.job);
     for (const Receive& receive : std::exchange(receives_, {}))
       receive.message.operation->end(left_error());
+    store_.reset();
   }
-  // As leave_all() has it.
+  // As at the end of the process.
   std::ranges::sort(jobs, {}, [](const auto& job) { return job->options().name; });
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  const auto deadline = Clock::now() + timeout;
+  {
+    std::unique_lock lock(mutex_);
+    thread_ended_.wait_for(lock, std::min(timeout, kForThreads), [&] { return threads_ == 0; });
+  }
   for (const auto& job : jobs)
-    job->leave(
-        std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now()));
+    job->leave(std::chrono::duration_cast<milliseconds>(deadline - Clock::now()));
 }
 
 }  // namespace ina::plugin

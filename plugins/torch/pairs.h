@@ -3,9 +3,11 @@
 
 #include <array>
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -50,8 +52,9 @@ struct Receive {
 /// of posts. A message whose tag no receive waits for, while a receive waits for another one behind
 /// it, is kept in memory of its own.
 ///
-/// A rank that receives from any rank must know its senders: a sender announces itself in the store
-/// before it opens its job.
+/// Each rank of a direction announces itself in the store, and opens the job when the other one has
+/// done so: until then it can give up. So a rank that receives from any rank knows its senders,
+/// too.
 class Pairs : public std::enable_shared_from_this<Pairs> {
  public:
   /// `group`: of which they are two ranks; its name begins those of the jobs.
@@ -64,7 +67,10 @@ class Pairs : public std::enable_shared_from_this<Pairs> {
   /// ended.
   bool abandon(const Operation* operation);
 
-  /// Leaves all jobs, at most `timeout` after the call, and ends what still waits.
+  /// Waits for the sends that nobody has received, at most `limit`. `check`: see Operation::wait.
+  void drain(milliseconds limit, void (*check)());
+  /// Leaves all jobs, at most `timeout` after the call, and ends what still waits. Has no threads
+  /// and no reference to the store then.
   void leave(milliseconds timeout);
 
  private:
@@ -91,9 +97,12 @@ class Pairs : public std::enable_shared_from_this<Pairs> {
   };
 
   std::string name_of(int from, int to) const;
-  std::string key_of(int from, int to) const;
+  std::string key_of(const char* who, int from, int to) const;
   std::shared_ptr<Job> make_job(int from, int to) const;
   void open(int from, int to);
+  void run_thread(std::function<void(c10d::Store&)> task);
+  bool meet(c10d::Store& store, int from, int to);
+  bool awaited(int from, int to);
   void opened(int from, int to, std::exception_ptr error);
   void start_send(Outbound& to, const Message& message);
 
@@ -110,12 +119,16 @@ class Pairs : public std::enable_shared_from_this<Pairs> {
   void look_for_senders();
 
   static std::exception_ptr wrong_size(int from, size_t wanted_bytes, size_t found_bytes);
-  void poll_senders();
+  void poll_senders(c10d::Store& store);
 
   const JobOptions group_;
-  const c10::intrusive_ptr<c10d::Store> store_;
 
   std::mutex mutex_;
+  c10::intrusive_ptr<c10d::Store> store_;  ///< until the end
+  size_t threads_ = 0;
+  std::condition_variable thread_ended_;
+  std::vector<std::weak_ptr<Operation>> sends_;  ///< and some that have ended
+  size_t prune_at_ = 64;
   std::vector<Outbound> outbound_;
   std::vector<Inbound> inbound_;
   std::list<Receive> receives_;

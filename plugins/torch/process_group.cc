@@ -5,10 +5,12 @@
 #include <utility>
 
 #include <ATen/ATen.h>
-#include <torch/csrc/python_headers.h>
+#include <ina/ina.hpp>
 
+#include "plugins/torch/interpreter.h"
 #include "plugins/torch/monitored_barrier.h"
 #include "plugins/torch/sparse.h"
+#include "plugins/torch/threads.h"
 #include "plugins/torch/together.h"
 #include "plugins/torch/types.h"
 
@@ -17,6 +19,10 @@ namespace ina::plugin {
 namespace {
 
 using c10d::OpType;
+using namespace std::chrono_literals;
+/// A program asks for a future, and then for a continuation. If the future is complete by then, the
+/// continuation runs at once, not at its depth.
+constexpr std::chrono::microseconds kForThen = 300us;
 using Use = Blocks::Use;
 
 /// The one tensor that most calls take, in a list.
@@ -88,15 +94,6 @@ void require_other(const char* function, int rank, int own, int size) {
   TORCH_CHECK(rank != own, "ina: ", function, ": rank ", std::to_string(rank), " is this rank");
 }
 
-/// Lets other threads of Python run meanwhile, if this one holds its lock. `task` does not throw.
-template <class Task>
-void run_without_gil(const Task& task) {
-  if (Py_IsInitialized() == 0 || PyGILState_Check() == 0) return task();
-  PyThreadState* const state = PyEval_SaveThread();
-  task();
-  PyEval_RestoreThread(state);
-}
-
 template <class... Lists>
 Tensors joined(const Lists&... lists) {
   Tensors all;
@@ -111,25 +108,104 @@ ProcessGroupIna::ProcessGroupIna(std::shared_ptr<Job> job, JobOptions options,
                                  void (*check)())
     : GroupBase(options.rank, options.size),
       job_(std::move(job)),
+      levels_{Level{job_, Continuations::make(0)}},
       pairs_(std::make_shared<Pairs>(std::move(options), store)),
       store_(std::move(store)),
       timeout_(timeout),
-      check_(check) {}
+      check_(check) {
+  group_made();
+}
 
 ProcessGroupIna::~ProcessGroupIna() {
+  // The order in which Python drops groups at its end may differ between ranks.
+  if (python_ends())
+    run_without_gil(&leave_all_at_exit);
+  else
+    shutdown();
+}
+
+void ProcessGroupIna::drain(void (*check)()) {
+  for (size_t depth = 0; depth < levels().size(); ++depth) {
+    wait_for_running(*levels()[depth].job, std::nullopt, check);
+    // Continuations may go on at the next depth.
+    if (Continuations::depth_of_thread() == 0)
+      levels()[depth].continuations->await_all(Clock::now() + timeout_.load(), check);
+  }
+  pairs_->drain(kLeaveTimeout, check);
+}
+
+void ProcessGroupIna::shutdown() {
+  run_without_gil([&] { drain(nullptr); });
   leave(kLeaveTimeout);
 }
 
 void ProcessGroupIna::leave(milliseconds timeout) {
+  if (left_.exchange(true)) return;
   // Python may hold its lock, as when it drops the last reference; the library's threads, for which
   // this waits, need it to drop theirs to tensors.
   run_without_gil([&] {
+    // The other ranks may use the store's port again as soon as this one has left.
+    {
+      const std::lock_guard lock(store_mutex_);
+      store_.reset();
+    }
     pairs_->leave(timeout);
-    job_->leave(timeout);
+    for (const Level& level : levels()) level.job->leave(timeout);
+    group_left(timeout);
   });
 }
 
+Uses ProcessGroupIna::prepare(const char* function, Tensors reads, Tensors writes) {
+  require_writable(function, writes);
+  Uses uses{std::move(reads), std::move(writes)};
+  in_use_.await(uses, check_);
+  return uses;
+}
+
+std::vector<ProcessGroupIna::Level> ProcessGroupIna::levels() {
+  const std::lock_guard lock(levels_mutex_);
+  return levels_;
+}
+
+ProcessGroupIna::Level ProcessGroupIna::level_of_thread() {
+  const size_t depth = Continuations::depth_of_thread();
+  auto all = levels();
+  if (depth < all.size()) return all[depth];
+  const std::lock_guard making(making_mutex_);
+  while ((all = levels()).size() <= depth) {
+    Level level = make_level(all.size(), all.back().job);
+    const std::lock_guard lock(levels_mutex_);
+    levels_.push_back(std::move(level));
+  }
+  return all[depth];
+}
+
+/// All ranks call it, in a continuation.
+ProcessGroupIna::Level ProcessGroupIna::make_level(size_t depth,
+                                                   const std::shared_ptr<Job>& above) {
+  c10::intrusive_ptr<c10d::Store> store;
+  {
+    const std::lock_guard lock(store_mutex_);
+    store = store_;
+  }
+  TORCH_CHECK(store, "ina: the process group has been destroyed");
+  const std::string key = "ina/depth/" + std::to_string(depth);
+  // The library's own wait for the slowest rank is short.
+  if (store->add(key, 1) == getSize()) store->set(key + "/all", std::vector<uint8_t>{1});
+  TORCH_CHECK(await_key(*store, key + "/all", Clock::now() + timeout_.load(), check_),
+              "ina: not all ranks have started the first operation in a continuation within the "
+              "group's timeout");
+  std::shared_ptr<Job> job = above;
+  try {
+    job = above->split(0, getRank());
+  } catch (const Exception& error) {  // on all ranks, if the switch has no room for it
+    if (error.status() != INA_ERR_REFUSED) throw;
+  }
+  return {std::move(job), Continuations::make(depth)};
+}
+
 WorkPtr ProcessGroupIna::launch(Call call, const Begin& begin) {
+  const Level level = level_of_thread();
   OperationPlan plan;
   plan.name = call.name;
   plan.held = std::move(call.held);
@@ -142,14 +218,18 @@ WorkPtr ProcessGroupIna::launch(Call call, const Begin& begin) {
   auto operation = std::make_shared<Operation>(std::move(plan));
   auto work = c10::make_intrusive<WorkIna>(getRank(), call.type, call.title, call.inputs,
                                            std::move(call.outputs), operation, check_);
+  work->set_order(level.continuations, levels().size() > 1 ? kForThen : 0us);
   WorkIna::watch(work);
   ++collectives_;
   try {
-    operation->start(job_, begin);
-  } catch (...) {
+    operation->start(level.job, begin);
+  } catch (const Exception& error) {
     operation->end(std::current_exception());
+    if (error.status() == INA_ERR_PEER_LOST)
+      run_without_gil([&] { level.job->await_first_cause(nullptr); });
     throw;
   }
+  in_use_.add(call.uses, operation);
   count(work);
   return work;
 }
@@ -188,10 +268,12 @@ WorkPtr ProcessGroupIna::make_one(OpType type, const char* name, const std::vect
     for (const Tensors& list : part.outputs())
       outputs.insert(outputs.end(), list.begin(), list.end());
   }
-  return c10::make_intrusive<WorkIna>(
+  auto work = c10::make_intrusive<WorkIna>(
       getRank(), type, nullptr, Tensors{}, TensorLists{std::move(outputs)},
       together(name, std::move(parts), timeout > milliseconds(0) ? timeout : timeout_.load()),
       check_);
+  work->set_order(level_of_thread().continuations, levels().size() > 1 ? kForThen : 0us);
+  return work;
 }
 
 WorkPtr ProcessGroupIna::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -268,9 +350,10 @@ WorkPtr ProcessGroupIna::allreduce(Tensors& tensors, const c10d::AllreduceOption
   if (tensors.size() == 1 && tensors.front().is_sparse())
     return sum_up_sparse(tensors.front(), tensors, options);
   at::Tensor& tensor = only("all_reduce", tensors);
+  Uses uses = prepare("all_reduce", {}, {tensor});
   const at::Tensor flat = Blocks::flat(tensor, Use::kRead);
-  Call call{OpType::ALLREDUCE, "all_reduce", "ina:all_reduce", tensors, {tensors}, {}, {},
-            options.timeout};
+  Call call{OpType::ALLREDUCE, "all_reduce",   "ina:all_reduce", tensors, {tensors}, {}, {},
+            options.timeout,   std::move(uses)};
   if (!flat.is_same(tensor)) call.deliveries.push_back([tensor, flat] { copy_into(tensor, flat); });
   return sum_up(std::move(call), flat, options.reduceOp);
 }
@@ -283,8 +366,10 @@ WorkPtr ProcessGroupIna::allreduce_into(const at::Tensor& from, const at::Tensor
   TORCH_CHECK(in_a_row({from}) && in_a_row({to}), "ina: ", kName, " takes contiguous tensors here");
   const ina_dtype dtype = summed_type(from.scalar_type());
   const ina_op operation = reduction(options.reduceOp);
-  Call call{OpType::ALLREDUCE, kName, "ina:all_reduce", {from}, {{to}},
-            {from, to},        {},    options.timeout};
+  Uses uses{{from}, {to}};  // only the switch can write a result buffer
+  in_use_.await(uses, check_);
+  Call call{OpType::ALLREDUCE, kName, "ina:all_reduce", {from},         {{to}},
+            {from, to},        {},    options.timeout,  std::move(uses)};
   return launch(std::move(call), [&](ina_context* context, ina_request** request) {
     return ina_allreduce_async(context, from.data_ptr(), to.data_ptr(), count_of(from), dtype,
                                operation, request);
@@ -296,6 +381,7 @@ WorkPtr ProcessGroupIna::allreduce_coalesced(Tensors& tensors,
   constexpr const char* kName = "all_reduce_coalesced";
   TORCH_CHECK(!tensors.empty(), "ina: ", kName, " of no tensors");
   require_type(kName, tensors, tensors.front());
+  Uses uses = prepare(kName, {}, tensors);
   Tensors flat;
   for (const at::Tensor& tensor : tensors) flat.push_back(tensor.detach().reshape({-1}));
   const at::Tensor all = at::cat(flat);
@@ -306,7 +392,8 @@ WorkPtr ProcessGroupIna::allreduce_coalesced(Tensors& tensors,
             {tensors},
             {},
             {},
-            options.timeout};
+            options.timeout,
+            std::move(uses)};
   call.deliveries.push_back([tensors, all] {
     int64_t at = 0;
     for (const at::Tensor& tensor : tensors) {
@@ -319,11 +406,12 @@ WorkPtr ProcessGroupIna::allreduce_coalesced(Tensors& tensors,
 
 WorkPtr ProcessGroupIna::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   at::Tensor& tensor = only("reduce", tensors);
+  Uses uses = prepare("reduce", tensors, is_root(options.rootRank) ? tensors : Tensors{});
   const at::Tensor flat = Blocks::flat(tensor, Use::kRead);
   const ina_dtype dtype = summed_type(flat.scalar_type());
   const ina_op operation = reduction(options.reduceOp);
-  Call call{OpType::REDUCE, "reduce", "ina:reduce", tensors,
-            {tensors},      {flat},   {},           options.timeout};
+  Call call{OpType::REDUCE, "reduce", "ina:reduce",    tensors,        {tensors},
+            {flat},         {},       options.timeout, std::move(uses)};
   if (!flat.is_same(tensor) && is_root(options.rootRank))
     call.deliveries.push_back([tensor, flat] { copy_into(tensor, flat); });
   return launch(std::move(call), [&](ina_context* context, ina_request** request) {
@@ -354,13 +442,14 @@ WorkPtr ProcessGroupIna::reduce_scatter(Tensors& outputs, TensorLists& inputs,
   require_count(kName, "input tensors", list.size(), size());
   require_type(kName, list, output);
   require_sizes(kName, {output}, list[static_cast<size_t>(getRank())].numel());
+  Uses uses = prepare(kName, list, {output});
   // libina takes the blocks one after the other.
   const bool as_they_are =
       in_a_row(list) &&
       std::ranges::none_of(list, [&](const at::Tensor& tensor) { return overlap(tensor, output); });
   const Tensors parts = as_they_are ? list : staging_.copy(list);
-  Call call{OpType::REDUCE_SCATTER, kName, "ina:reduce_scatter", list, {outputs}, {}, {},
-            options.timeout};
+  Call call{OpType::REDUCE_SCATTER, kName,          "ina:reduce_scatter", list, {outputs}, {}, {},
+            options.timeout,        std::move(uses)};
   return scatter_sums(std::move(call), Blocks(parts, Use::kRead, 1), output, options.reduceOp);
 }
 
@@ -369,6 +458,7 @@ WorkPtr ProcessGroupIna::_reduce_scatter_base(at::Tensor& output, at::Tensor& in
   constexpr const char* kName = "reduce_scatter_tensor";
   require_type(kName, {input, output}, output);
   require_sizes(kName, {input}, output.numel() * getSize());
+  Uses uses = prepare(kName, {input}, {output});
   const at::Tensor from = Blocks::flat(apart(input, {output}), Use::kRead).view({-1});
   Tensors parts;
   for (int64_t rank = 0; rank < getSize(); ++rank)
@@ -380,7 +470,8 @@ WorkPtr ProcessGroupIna::_reduce_scatter_base(at::Tensor& output, at::Tensor& in
             {{output}},
             {},
             {},
-            options.timeout};
+            options.timeout,
+            std::move(uses)};
   return scatter_sums(std::move(call), Blocks(parts, Use::kRead, 1), output, options.reduceOp);
 }
 
@@ -394,10 +485,11 @@ WorkPtr ProcessGroupIna::barrier(const c10d::BarrierOptions& options) {
 WorkPtr ProcessGroupIna::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   at::Tensor& tensor = only("broadcast", tensors);
   const bool root = is_root(options.rootRank);
+  Uses uses = root ? prepare("broadcast", tensors, {}) : prepare("broadcast", {}, tensors);
   const at::Tensor flat = Blocks::flat(tensor, root ? Use::kRead : Use::kWrite);
   const auto [dtype, units] = moved_type(flat.scalar_type());
-  Call call{OpType::BROADCAST, "broadcast", "ina:broadcast", tensors, {tensors}, {flat}, {},
-            options.timeout};
+  Call call{OpType::BROADCAST, "broadcast",    "ina:broadcast", tensors, {tensors}, {flat}, {},
+            options.timeout,   std::move(uses)};
   if (!root && !flat.is_same(tensor))
     call.deliveries.push_back([tensor, flat] { copy_into(tensor, flat); });
   return launch(std::move(call), [&, type = dtype, per_element = units](ina_context* context,
@@ -417,12 +509,14 @@ WorkPtr ProcessGroupIna::allgather(TensorLists& outputs, Tensors& inputs,
   require_type(kName, list, input);
   require_sizes(kName, list, input.numel());
   const auto moved = moved_type(input.scalar_type());
+  Uses uses = prepare(kName, inputs, list);
   const at::Tensor from = Blocks::flat(apart(input, list), Use::kRead);
   const Blocks to(list, Use::kWrite, moved.units);
   Call call{OpType::ALLGATHER, kName,
             "ina:all_gather",  inputs,
             outputs,           joined(to.held(), Tensors{from}),
-            {to.deliver()},    options.timeout};
+            {to.deliver()},    options.timeout,
+            std::move(uses)};
   return launch(std::move(call), [&](ina_context* context, ina_request** request) {
     return ina_all_gatherv_async(context, from.data_ptr(), to.data(), to.counts().data(),
                                  to.displacements().data(), moved.dtype, request);
@@ -434,6 +528,7 @@ WorkPtr ProcessGroupIna::_allgather_base(at::Tensor& output, at::Tensor& input,
   constexpr const char* kName = "all_gather_into_tensor";
   require_type(kName, {input, output}, input);
   require_sizes(kName, {output}, input.numel() * getSize());
+  Uses uses = prepare(kName, {input}, {output});
   const auto moved = moved_type(input.scalar_type());
   const at::Tensor to = Blocks::flat(output, Use::kWrite);
   at::Tensor from = Blocks::flat(input, Use::kRead);
@@ -441,9 +536,15 @@ WorkPtr ProcessGroupIna::_allgather_base(at::Tensor& output, at::Tensor& input,
   const auto* own = static_cast<const std::byte*>(to.data_ptr()) +
                     static_cast<size_t>(getRank()) * input.nbytes();
   if (from.data_ptr() != own) from = apart(from, {output});
-  Call call{
-      OpType::_ALLGATHER_BASE, kName, "ina:_allgather_base", {input}, {{output}}, {from, to}, {},
-      options.timeout};
+  Call call{OpType::_ALLGATHER_BASE,
+            kName,
+            "ina:_allgather_base",
+            {input},
+            {{output}},
+            {from, to},
+            {},
+            options.timeout,
+            std::move(uses)};
   if (!to.is_same(output)) call.deliveries.push_back([output, to] { copy_into(output, to); });
   return launch(std::move(call), [&](ina_context* context, ina_request** request) {
     return ina_all_gather_async(context, from.data_ptr(), to.data_ptr(),
@@ -458,15 +559,18 @@ WorkPtr ProcessGroupIna::allgather_coalesced(TensorLists& outputs, Tensors& inpu
   require_type(kName, inputs, inputs.front());
   require_count(kName, "output lists", outputs.size(), size());
   const auto moved = moved_type(inputs.front().scalar_type());
-  Tensors flat;
-  for (const at::Tensor& input : inputs) flat.push_back(input.detach().reshape({-1}));
-  const at::Tensor from = at::cat(flat);
-  const at::Tensor to = at::empty({getSize(), from.numel()}, from.options());
+  Tensors all;
   for (const Tensors& list : outputs) {
     require_count(kName, "output tensors", list.size(), inputs.size());
     require_type(kName, list, inputs.front());
     for (size_t i = 0; i < list.size(); ++i) require_sizes(kName, {list[i]}, inputs[i].numel());
+    all.insert(all.end(), list.begin(), list.end());
   }
+  Uses uses = prepare(kName, inputs, std::move(all));
+  Tensors flat;
+  for (const at::Tensor& input : inputs) flat.push_back(input.detach().reshape({-1}));
+  const at::Tensor from = at::cat(flat);
+  const at::Tensor to = at::empty({getSize(), from.numel()}, from.options());
   Call call{OpType::ALLGATHER_COALESCED,
             kName,
             "ina:all_gather",
@@ -474,7 +578,8 @@ WorkPtr ProcessGroupIna::allgather_coalesced(TensorLists& outputs, Tensors& inpu
             outputs,
             {from, to},
             {},
-            options.timeout};
+            options.timeout,
+            std::move(uses)};
   call.deliveries.push_back([outputs, to] {
     for (size_t rank = 0; rank < outputs.size(); ++rank) {
       int64_t at = 0;
@@ -507,12 +612,13 @@ WorkPtr ProcessGroupIna::gather(TensorLists& outputs, Tensors& inputs,
     require_count(kName, "lists of outputs on a rank that is not the root", outputs.size(), 0);
   }
   const auto moved = moved_type(input.scalar_type());
+  Uses uses = prepare(kName, inputs, list);
   const at::Tensor from = Blocks::flat(apart(input, list), Use::kRead);
   const Blocks to(list, Use::kWrite, moved.units);
   const std::vector<size_t> counts(size(), count_of(from, moved.units));
-  Call call{OpType::GATHER, kName,          "ina:gather",
-            inputs,         outputs,        joined(to.held(), Tensors{from}),
-            {to.deliver()}, options.timeout};
+  Call call{OpType::GATHER, kName,           "ina:gather",
+            inputs,         outputs,         joined(to.held(), Tensors{from}),
+            {to.deliver()}, options.timeout, std::move(uses)};
   return launch(std::move(call), [&](ina_context* context, ina_request** request) {
     return ina_gatherv_async(context, from.data_ptr(), to.data(), counts.data(),
                              root ? to.displacements().data() : nullptr, moved.dtype,
@@ -531,17 +637,24 @@ WorkPtr ProcessGroupIna::scatter(Tensors& outputs, TensorLists& inputs,
     require_count(kName, "input tensors", list.size(), size());
     require_type(kName, list, output);
     require_sizes(kName, list, output.numel());
-    list = apart(list, {output});
   } else {
     require_count(kName, "lists of inputs on a rank that is not the root", inputs.size(), 0);
   }
   const auto moved = moved_type(output.scalar_type());
+  Uses uses = prepare(kName, list, {output});
+  list = apart(list, {output});
   const Blocks from(list, Use::kRead, moved.units);
   const at::Tensor to = Blocks::flat(output, Use::kWrite);
   const std::vector<size_t> counts(size(), count_of(to, moved.units));
-  Call call{
-      OpType::SCATTER, kName, "ina:scatter", list, {outputs}, joined(from.held(), Tensors{to}), {},
-      options.timeout};
+  Call call{OpType::SCATTER,
+            kName,
+            "ina:scatter",
+            list,
+            {outputs},
+            joined(from.held(), Tensors{to}),
+            {},
+            options.timeout,
+            std::move(uses)};
   if (!to.is_same(output)) call.deliveries.push_back([output, to] { copy_into(output, to); });
   return launch(std::move(call), [&](ina_context* context, ina_request** request) {
     return ina_scatterv_async(context, from.data(), to.data_ptr(), counts.data(),
@@ -568,11 +681,12 @@ WorkPtr ProcessGroupIna::alltoall_base(at::Tensor& output, at::Tensor& input,
   constexpr const char* kName = "all_to_all_single";
   require_type(kName, {input, output}, input);
   const auto moved = moved_type(input.scalar_type());
+  Uses uses = prepare(kName, {input}, {output});
   const Tensors to = parts_of(kName, output, output_splits, size());
   const Tensors from =
       parts_of(kName, Blocks::flat(apart(input, {output}), Use::kRead), input_splits, size());
-  Call call{OpType::ALLTOALL_BASE, kName, "ina:all_to_all", {input}, {{output}}, {}, {},
-            options.timeout};
+  Call call{OpType::ALLTOALL_BASE, kName,          "ina:all_to_all", {input}, {{output}}, {}, {},
+            options.timeout,       std::move(uses)};
   return exchange(std::move(call), Blocks(to, Use::kWrite, moved.units),
                   Blocks(from, Use::kRead, moved.units), moved.dtype);
 }
@@ -585,7 +699,9 @@ WorkPtr ProcessGroupIna::alltoall(Tensors& outputs, Tensors& inputs,
   require_type(kName, inputs, inputs.front());
   require_type(kName, outputs, inputs.front());
   const auto moved = moved_type(inputs.front().scalar_type());
-  Call call{OpType::ALLTOALL, kName, "ina:all_to_all", inputs, {outputs}, {}, {}, options.timeout};
+  Uses uses = prepare(kName, inputs, outputs);
+  Call call{OpType::ALLTOALL, kName,          "ina:all_to_all", inputs, {outputs}, {}, {},
+            options.timeout,  std::move(uses)};
   return exchange(std::move(call), Blocks(outputs, Use::kWrite, moved.units),
                   Blocks(apart(inputs, outputs), Use::kRead, moved.units), moved.dtype);
 }
@@ -631,6 +747,7 @@ WorkPtr ProcessGroupIna::send(Tensors& tensors, int rank, int tag) {
 WorkPtr ProcessGroupIna::receive(Tensors& tensors, int from, int tag) {
   constexpr const char* kName = "recv";
   const at::Tensor tensor = only(kName, tensors);
+  require_writable(kName, tensors);
   const at::Tensor flat = Blocks::flat(tensor, Use::kWrite);
   std::function<void()> deliver;
   if (!flat.is_same(tensor)) deliver = [tensor, flat] { copy_into(tensor, flat); };
@@ -659,7 +776,13 @@ WorkPtr ProcessGroupIna::recvAnysource(Tensors& tensors, int tag) {
 void ProcessGroupIna::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   const milliseconds timeout =
       options.timeout == c10d::kUnsetTimeout ? timeout_.load() : options.timeout;
-  MonitoredBarrier(*store_, monitored_barriers_++, getRank(), getSize())
+  c10::intrusive_ptr<c10d::Store> store;
+  {
+    const std::lock_guard lock(store_mutex_);
+    store = store_;
+  }
+  TORCH_CHECK(store, "ina: monitored_barrier: the process group has been destroyed");
+  MonitoredBarrier(*store, monitored_barriers_++, getRank(), getSize())
       .pass(timeout, wait_all_ranks, check_);
 }
 

@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "plugins/torch/buffers.h"
+#include "plugins/torch/continuations.h"
 #include "plugins/torch/group_base.h"
+#include "plugins/torch/in_use.h"
 #include "plugins/torch/job.h"
 #include "plugins/torch/pairs.h"
 #include "plugins/torch/work.h"
@@ -35,8 +37,11 @@ class ProcessGroupIna : public GroupBase {
   const std::string getBackendName() const override { return "ina"; }
   /// Of operations that start afterwards.
   void setTimeout(milliseconds timeout) override { timeout_ = timeout; }
-  /// Leaves the group's jobs as its destructor does.
-  void shutdown() override { leave(kLeaveTimeout); }
+  /// Waits for the operations that run, each with its own timeout. `check`: see Operation::wait.
+  void drain(void (*check)());
+  /// The same, and leaves the group's jobs. The destructor does it. Nothing of the group is left
+  /// then: threads, connections, or references to the store.
+  void shutdown() override;
   /// Leaves them at once; operations that still run end with an error on all ranks.
   void abort() override { leave(milliseconds(0)); }
   // PyTorch's checks (TORCH_DISTRIBUTED_DEBUG=DETAIL) compare the ranks' numbers of collectives.
@@ -103,9 +108,21 @@ class ProcessGroupIna : public GroupBase {
     Tensors held;
     std::vector<std::function<void()>> deliveries;
     milliseconds timeout;
+    Uses uses{};
   };
   using Begin = std::function<int(ina_context*, ina_request**)>;
+  /// To be called before anything is read: throws if what the call writes cannot be written, and
+  /// waits for operations that still use the memory. Of the Call.
+  Uses prepare(const char* function, Tensors reads, Tensors writes);
   WorkPtr launch(Call call, const Begin& begin);
+  /// The job of the operations that this thread starts (Continuations), and their continuations.
+  struct Level {
+    std::shared_ptr<Job> job;
+    std::shared_ptr<Continuations> continuations;
+  };
+  Level level_of_thread();
+  Level make_level(size_t depth, const std::shared_ptr<Job>& above);
+  std::vector<Level> levels();
   /// Counts an operation that was started to those between begin_together() and end_together().
   void count(const c10::intrusive_ptr<WorkIna>& work);
   WorkPtr make_one(c10d::OpType type, const char* name, const std::vector<WorkPtr>& works,
@@ -127,9 +144,15 @@ class ProcessGroupIna : public GroupBase {
   WorkPtr exchange(Call call, const Blocks& to, const Blocks& from, ina_dtype dtype);
 
   Staging staging_;
+  InUse in_use_;
   const std::shared_ptr<Job> job_;
+  std::mutex levels_mutex_;
+  std::vector<Level> levels_;  ///< by depth; the first one has job_
+  std::mutex making_mutex_;    ///< taken first, by a thread that makes a level
   const std::shared_ptr<Pairs> pairs_;
-  const c10::intrusive_ptr<c10d::Store> store_;
+  std::mutex store_mutex_;
+  c10::intrusive_ptr<c10d::Store> store_;  ///< under store_mutex_, until the group leaves
+  std::atomic<bool> left_ = false;
   std::atomic<milliseconds> timeout_;
   void (*const check_)();
   uint64_t monitored_barriers_ = 0;

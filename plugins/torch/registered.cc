@@ -40,7 +40,6 @@ bool move_to_registered(const std::shared_ptr<Job>& job, const at::Tensor& tenso
   auto own = std::make_unique<Registration>(job, used);
   SharedPages& pages = own->pages;
   job->register_memory(pages.file(), pages.data(), pages.bytes());
-  pages.close_file();
   void* const data = pages.data();
   std::memcpy(data, storage.data(), used);
   storage.set_data_ptr(at::DataPtr(data, own.release(), &release, at::DeviceType::CPU));

@@ -10,8 +10,15 @@
 namespace ina::plugin {
 
 Watcher& Watcher::of_process() {
-  static auto* const watcher = new Watcher;  // its thread runs until the process has ended
+  static auto* const watcher = new Watcher;  // its thread may run until the process has ended
   return *watcher;
+}
+
+Watcher::Watcher() {
+  on_last_group([this] {
+    const std::lock_guard lock(mutex_);  // the thread looks, or it waits
+    changed_.notify_one();
+  });
 }
 
 void Watcher::watch(Clock::time_point deadline, const std::shared_ptr<Operation>& operation) {
@@ -33,6 +40,7 @@ void Watcher::start_thread() {
 void Watcher::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
+    if (no_group()) break;  // nothing of it goes on
     if (watched_.empty()) {
       changed_.wait(lock);
       continue;
@@ -50,6 +58,8 @@ void Watcher::run() {
     operation->give_up();
     lock.lock();
   }
+  watched_.clear();
+  process_ = 0;
 }
 
 }  // namespace ina::plugin

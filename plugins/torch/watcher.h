@@ -11,7 +11,7 @@
 namespace ina::plugin {
 
 /// One thread of the process, from the first operation on that somebody has a future of: a future
-/// waits for ever. It sleeps until the first deadline.
+/// waits for ever. It sleeps until the first deadline, and ends with the last process group.
 class Watcher {
  public:
   static Watcher& of_process();
@@ -20,7 +20,7 @@ class Watcher {
   void watch(Clock::time_point deadline, const std::shared_ptr<Operation>& operation);
 
  private:
-  Watcher() = default;
+  Watcher();
   void start_thread();
   void run();
 

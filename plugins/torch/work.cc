@@ -5,8 +5,10 @@
 #include <string>
 #include <utility>
 
+#include <ATen/ThreadLocalState.h>
 #include <ATen/core/ivalue.h>
 
+#include "plugins/torch/dispatcher.h"
 #include "plugins/torch/watcher.h"
 
 namespace ina::plugin {
@@ -49,7 +51,8 @@ bool WorkIna::wait(std::chrono::milliseconds timeout) {
   if (!operation_->wait(limit, check_))
     throw std::runtime_error("Operation timed out after " + std::to_string(timeout.count()) +
                              " ms; it still runs");
-  if (const auto error = operation_->error()) std::rethrow_exception(error);
+  waited_ = true;
+  operation_->throw_error(check_);
   return true;
 }
 
@@ -70,14 +73,28 @@ c10::intrusive_ptr<Future> WorkIna::getFuture() {
   c10::TypePtr type = c10::ListType::create(c10::TensorType::get());
   if (outputs_.size() > 1) type = c10::ListType::create(type);
   future_ = c10::make_intrusive<Future>(std::move(type));
-  operation_->when_done([future = future_, operation = operation_.get(), value = value()] {
-    if (const auto error = operation->error())
-      future->setError(error);
-    else
-      future->markCompleted(value);
-  });
+  complete_future();
   if (!operation_->done()) Watcher::of_process().watch(operation_->deadline(), operation_);
   return future_;
+}
+
+/// When the operation has ended. Continuations see PyTorch's thread-local state of this thread.
+/// They run here only if this thread knows of the end: on another rank it may come later, and what
+/// they start must be of the same depth on all ranks.
+void WorkIna::complete_future() {
+  std::function<void()> complete =
+      at::wrapPropagateTLSState([future = future_, operation = operation_, value = value()] {
+        try {
+          operation->throw_error(nullptr);
+        } catch (...) {
+          return future->setError(std::current_exception());
+        }
+        future->markCompleted(value);
+      });
+  if (waited_) return complete();
+  if (order_) return order_->add(operation_, std::move(complete), pause_);
+  operation_->when_done(
+      [complete = std::move(complete)] { Dispatcher::for_continuations().run(complete); });
 }
 
 }  // namespace ina::plugin

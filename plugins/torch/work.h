@@ -11,6 +11,7 @@
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include "plugins/torch/continuations.h"
 #include "plugins/torch/operation.h"
 
 namespace ina::plugin {
@@ -25,6 +26,12 @@ class WorkIna : public c10d::Work {
           void (*check)());
   /// Tells the profiler of its end. Before its operation is started.
   static void watch(const c10::intrusive_ptr<WorkIna>& work);
+  /// Of a collective: where its continuations wait for their turn, and how long after they were
+  /// asked for.
+  void set_order(std::shared_ptr<Continuations> order, std::chrono::microseconds pause) {
+    order_ = std::move(order);
+    pause_ = pause;
+  }
   /// Where the rank will stand from which it has received; of one that receives from any.
   void set_source(std::shared_ptr<const std::atomic<int>> source) { source_ = std::move(source); }
 
@@ -43,11 +50,15 @@ class WorkIna : public c10d::Work {
 
  private:
   c10::IValue value() const;
+  void complete_future();
 
   const std::vector<std::vector<at::Tensor>> outputs_;
   const std::shared_ptr<Operation> operation_;
   void (*const check_)();
   std::shared_ptr<const std::atomic<int>> source_;
+  std::shared_ptr<Continuations> order_;
+  std::chrono::microseconds pause_{0};
+  std::atomic<bool> waited_ = false;  ///< somebody has seen its end
   std::mutex future_mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };

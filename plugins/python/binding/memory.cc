@@ -43,7 +43,6 @@ Memory alloc(const Context& context, size_t bytes) {
   context.call(
       [&](ina_context* c) { return ina_register(c, pages.file(), pages.data(), pages.bytes()); });
   own->registered = true;
-  pages.close_file();
   void* const data = pages.data();
   return {std::move(own), data, bytes, false};
 }

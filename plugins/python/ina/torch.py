@@ -9,11 +9,13 @@ precedence over rank 0's, because ranks on different hosts may reach the switch 
 """
 
 import atexit
+import contextlib
 import functools
 import inspect
 import json
 import os
 import sys
+import time
 import uuid
 
 import torch
@@ -40,7 +42,7 @@ _torch = _load()
 
 DEFAULT_URL = "shm:/run/ina/switch.sock"
 KEY = "ina/job"
-ARRIVED_KEY, ALL_ARRIVED_KEY = "ina/arrived", "ina/all_arrived"
+ARRIVED_KEY, ALL_ARRIVED_KEY, LEAVING_KEY = "ina/arrived", "ina/all_arrived", "ina/leaving"
 
 # Since PyTorch 2 a process group has backends, one for each type of device. Before, it was a backend.
 _HAS_BACKENDS = int(torch.__version__.split(".")[0]) >= 2
@@ -78,31 +80,45 @@ def _url_of(settings):
     return os.environ.get("INA_URL") or settings["url"]
 
 
-def _await_all(store, size, timeout):
+def _await_all(store, size, timeout, what, judge=str):
     """Returns when all ranks have called it. From then on joining takes no longer than the switch
-    needs.
-    """
+    needs. The last rank calls `judge`: if it returns a text, all ranks raise it."""
     if store.add(ARRIVED_KEY, 1) == size:
-        store.set(ALL_ARRIVED_KEY, "")
-    store.wait([ALL_ARRIVED_KEY], timeout)
+        store.set(ALL_ARRIVED_KEY, judge())
+    if not _torch.await_key(store, ALL_ARRIVED_KEY, timeout.total_seconds()):
+        raise RuntimeError(f"ina: {what}: only {store.add(ARRIVED_KEY, 0)} of {size} ranks have called it within "
+                           f"{timeout.total_seconds():g} s")
+    complaint = store.get(ALL_ARRIVED_KEY).decode()
+    if complaint:
+        raise RuntimeError(f"ina: {what}: {complaint}")
 
 
-class _World:
-    """The group of all ranks, from which the other groups are split."""
-
-    def __init__(self, store, size):
-        self.store, self.size = store, size
-        self.made = 0
-
-    def await_split(self, timeout):
-        """Waits until all ranks have called it. The library's own wait for the slowest rank is as
-        short as its wait for a switch, which is not enough here."""
-        self.made += 1
-        _await_all(dist.PrefixStore(f"ina/split/{self.made}", self.store), self.size, timeout)
+_splits = 0       # calls of _agree since the group of all ranks was made
+_members = None   # of the group that PyTorch makes now, if all ranks make it (_with_bystanders)
 
 
-_world = None
-_splitting = False  # whether all ranks make the group that PyTorch makes now (_with_bystanders)
+def _agree(members, timeout):
+    """Waits until all ranks have called it: the library's own wait for the slowest rank is as short
+    as its wait for a switch, which is not enough here. Raises on all of them unless the members of
+    each group name the same ones. Several groups may be made at a time."""
+    global _splits
+    _splits += 1
+    world = c10d._get_default_group()
+    store = dist.PrefixStore(f"ina/split/{_splits}", c10d._get_default_store())
+    store.set(f"members/{world.rank()}", json.dumps(list(members)))
+    _await_all(store, world.size(), timeout, "new_group", lambda: _disagreement(
+        [json.loads(store.get(f"members/{rank}")) for rank in range(world.size())]))
+
+
+def _disagreement(lists):
+    """Returns what is wrong with the members that each rank names; "" for nothing. Those that a rank
+    names of which it is none do not matter."""
+    for rank, members in enumerate(lists):
+        for other in members if rank in members else ():
+            if lists[other] != members:
+                return (f"rank {rank} names the ranks {members}, and rank {other} names {lists[other]}. All members of "
+                        "a group must name the same ranks, and make their groups in the same order")
+    return ""
 
 
 def _backend_of(group):
@@ -130,26 +146,25 @@ def _is_ina(group):
 
 
 def _make_world(store, rank, size, url, settings, timeout):
-    global _world
+    global _splits
     if settings["ticket"]:
         os.environ["INA_TICKET"] = settings["ticket"]
-    _await_all(store, size, timeout)
+    _await_all(store, size, timeout, "init_process_group")
     group = _torch.make_group(url, settings["job"], rank, size, store, timeout.total_seconds(), True)
     if settings["ticket"]:
         # The job is joined. A rank that still shows the ticket may join no other job, as those of
         # messages.
         for variable in ("INA_TICKET", "INA_TICKET_FILE"):
             os.environ.pop(variable, None)
-    _world = _World(store, size)
+    _splits = 0
     return group
 
 
 def _make_subgroup(store, rank, size, url, settings, timeout):
-    if not _splitting:
+    if _members is None:
         return _torch.make_group(url, settings["job"], rank, size, store, timeout.total_seconds(),
                                  False)
-    _world.await_split(timeout)
-    return _torch.split_group(_backend_of(None), rank, url, settings["job"], store,
+    return _torch.split_group(_backend_of(None), _members[0], rank, url, settings["job"], store,
                               timeout.total_seconds())
 
 
@@ -163,6 +178,9 @@ def _create(options, _backend_options=None):
     """
     store, rank, size = options.store, options.group_rank, options.group_size
     is_world = not dist.is_initialized()
+    if not is_world:
+        # Groups of other ranks may have the same name.
+        store = dist.PrefixStore("-".join(map(str, options.global_ranks_in_group)), store)
     settings = _settings(store, rank, is_world)
     make = _make_world if is_world else _make_subgroup
     try:
@@ -181,7 +199,7 @@ def _is_split(call):
         return False
     name = call.get("group_name")
     everybody = (not name or str(name).isdigit()) and not call.get("pg_tag")
-    return everybody and _world is not None and _is_ina(None)
+    return everybody and _is_ina(None)
 
 
 def _with_bystanders(make_group):
@@ -191,29 +209,90 @@ def _with_bystanders(make_group):
 
     @functools.wraps(make_group)
     def make(*arguments, **options):
-        global _splitting
+        global _members
         call = signature.bind(*arguments, **options).arguments
-        _splitting = _is_split(call)
+        if not _is_split(call):
+            return make_group(*arguments, **options)
+        _members = list(call["global_ranks_in_group"])
         try:
-            if _splitting and c10d._get_default_group().rank() not in call["global_ranks_in_group"]:
-                _world.await_split(call.get("timeout") or c10d.default_pg_timeout)
+            _agree(_members, call.get("timeout") or c10d.default_pg_timeout)
+            if c10d._get_default_group().rank() not in _members:
                 _torch.stand_by(_backend_of(None))
             return make_group(*arguments, **options)
         finally:
-            _splitting = False
+            _members = None
     return make
 
 
 def _with_ina(monitored_barrier):
     """Enables monitored_barrier, which PyTorch allows for Gloo only."""
     @functools.wraps(monitored_barrier)
-    def monitor(group=dist.GroupMember.WORLD, timeout=None, wait_all_ranks=False):
+    def monitor(group=None, timeout=None, wait_all_ranks=False):
         if c10d._rank_not_in_group(group) or not _is_ina(group):
             return monitored_barrier(group, timeout, wait_all_ranks)
         group = group or c10d._get_default_group()
         return group.monitored_barrier(c10d.default_pg_timeout if timeout is None else timeout,
                                        wait_all_ranks=wait_all_ranks)
     return monitor
+
+
+def _leave(backends, forget=None):
+    """Process groups of this backend wait for what they do, and leave their jobs. `forget` is called
+    in between."""
+    leave = _torch.abort
+    try:
+        for backend in backends:
+            _torch.drain(backend)  # Ctrl-C ends it
+        leave = _torch.shutdown
+    finally:
+        if forget is not None:
+            forget()
+        for backend in backends:
+            leave(backend)
+
+
+def _drop_store(world):
+    """Drops the rendezvous's store, which rank 0 serves as a rule: when all ranks have come to the end
+    of their groups, but before they leave the job. Then ranks that have left may use its port again.
+    `world`: the group of all ranks, or None if it has another backend."""
+    stores = [store for _, store in c10d._pg_map.values()]
+    c10d._pg_map.clear()
+    if world is None or _torch.failed(world):
+        return
+    with contextlib.suppress(RuntimeError):  # the store is gone
+        stores[0].add(LEAVING_KEY, 1)
+        end = time.monotonic() + LEAVE_TIMEOUT_S
+        while world.rank() == 0 and stores[0].add(LEAVING_KEY, 0) < world.size() and time.monotonic() < end:
+            time.sleep(0.005)
+
+
+def _backends_of(groups):
+    return [_backend_of(group) for group in groups if _is_ina(group)]
+
+
+def _with_leaving(update_default_group):
+    """Has all groups leave their jobs when the default group goes, whether or not the program still
+    has references to them."""
+    @functools.wraps(update_default_group)
+    def update(group):
+        if group is not None:
+            return update_default_group(group)
+        backends = _backends_of(reversed(list(c10d._pg_map)))  # the same order on all ranks
+        world = _backend_of(None) if _is_ina(None) else None
+        update_default_group(None)
+        _leave(backends, functools.partial(_drop_store, world))
+        return None
+    return update
+
+
+def _with_leaving_of_one(destroy_process_group):
+    """Has a group that is not the default one leave its jobs when it is destroyed."""
+    @functools.wraps(destroy_process_group)
+    def destroy(group=None):
+        if group in c10d._pg_map and group is not c10d.GroupMember.WORLD:
+            _leave(_backends_of([group]))
+        return destroy_process_group(group)
+    return destroy
 
 
 def _with_shutdown(shutdown_backend):
@@ -223,8 +302,7 @@ def _with_shutdown(shutdown_backend):
     @functools.wraps(shutdown_backend)
     def shut_down(group):
         shutdown_backend(group)
-        if _is_ina(group):
-            _torch.shutdown(_backend_of(group))
+        _leave(_backends_of([group]))
     return shut_down
 
 
@@ -334,15 +412,34 @@ def ddp_hook(group=None, iterations=0, result_buffers=True):
 
 
 @atexit.register
-def _leave():
-    """Leaves all jobs at the end of the process. A rank that failed leaves at once, so that the
-    others learn of it."""
-    failed = getattr(sys, "last_value", None) is not None
-    _torch.leave_all(0.0 if failed else LEAVE_TIMEOUT_S)
+def _finish():
+    """At the end of the process: waits for the operations that run. The jobs are left behind the last
+    handler of atexit, as handlers of the program may call collectives. A rank that failed waits for
+    nobody."""
+    _torch.leave_at_exit(0.0)
+    if getattr(sys, "last_value", None) is None:
+        _torch.drain_all(LEAVE_TIMEOUT_S)  # Ctrl-C ends it
+        _torch.leave_at_exit(LEAVE_TIMEOUT_S)
+
+
+def _with_one_backend(new):
+    """Explains a name with types of devices to users of PyTorch 1."""
+    @functools.wraps(new)
+    def make(cls, name):
+        if isinstance(name, str) and ":" in name:
+            raise ValueError(f"Invalid backend: '{name}'. PyTorch {torch.__version__} takes one backend for a group, "
+                             "such as \"ina\"; since PyTorch 2 a group may name one for each type of device")
+        return new(cls, name)
+    return make
 
 
 dist.Backend.register_backend("ina", _create, extended_api=True, **({"devices": ["cpu"]} if _HAS_BACKENDS else {}))
 c10d._new_process_group_helper = _with_bystanders(c10d._new_process_group_helper)
+if not _HAS_BACKENDS:
+    dist.Backend.__new__ = _with_one_backend(dist.Backend.__new__)
 if hasattr(c10d, "_shutdown_backend"):
     c10d._shutdown_backend = _with_shutdown(c10d._shutdown_backend)
+else:
+    c10d._update_default_pg = _with_leaving(c10d._update_default_pg)
+    dist.destroy_process_group = c10d.destroy_process_group = _with_leaving_of_one(c10d.destroy_process_group)
 dist.monitored_barrier = c10d.monitored_barrier = _with_ina(c10d.monitored_barrier)

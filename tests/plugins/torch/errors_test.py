@@ -112,6 +112,7 @@ def wrong_arguments(rank, size):
                                       dist.ReduceOp.AVG),
         "lengths": raised(dist.all_to_all_single, torch.zeros(size), torch.zeros(size),
                           [1] * size, [2] * size),
+        "mkldnn": raised(dist.broadcast, torch.ones(3, 3).to_mkldnn(), 0),
         "send": raised(dist.send, torch.ones(3), rank),
         "recv": raised(dist.recv, torch.ones(3), size),
     }
@@ -176,6 +177,12 @@ class ErrorsTest(SwitchTest):
             texts = self.run_ranks(2, outlast_the_group, how, timeout=datetime.timedelta(seconds=2))
             self.assertIn("INA_ERR_TIMEOUT", texts[0])
             self.assertIsNotNone(texts[1])
+            for text in texts:  # nobody called a barrier
+                self.assertNotIn("barrier", text)
+
+    @unittest.skipIf(int(torch.__version__.split(".")[0]) >= 2, "since PyTorch 2 these are names of backends")
+    def test_names_with_types_of_devices(self):
+        self.assertIn("takes one backend", raised(dist.init_process_group, "cpu:ina,cuda:nccl"))
 
     def test_interrupted_wait(self):
         took_s = self.start(2, interrupted_wait).results()[0]
@@ -186,6 +193,7 @@ class ErrorsTest(SwitchTest):
         for found in self.run_ranks(2, wrong_arguments):
             self.assertIn("RuntimeError: ina: tensors of Short", found["type"])
             self.assertRegex(found["sparse"], "sparse|SparseCPU")  # PyTorch 2 refuses it itself
+            self.assertIn("MKL-DNN", found["mkldnn"])
             self.assertIn("INA_ERR_INVALID", found["average of integers"])
             self.assertIn("split sizes", found["lengths"])
             self.assertRegex(found["send"], "is this rank|the rank of the current process")
