@@ -278,9 +278,12 @@ def _with_leaving(update_default_group):
         if group is not None:
             return update_default_group(group)
         backends = _backends_of(reversed(list(c10d._pg_map)))  # the same order on all ranks
-        world = _backend_of(None) if _is_ina(None) else None
-        update_default_group(None)
-        _leave(backends, functools.partial(_drop_store, world))
+        world = _backend_of(None) if dist.is_initialized() and _is_ina(None) else None
+
+        def forget():
+            update_default_group(None)
+            _drop_store(world)
+        _leave(backends, forget)
         return None
     return update
 

@@ -90,7 +90,7 @@ class ContinuationsTest(SwitchTest):
         for layers in (80, 100):
             with self.subTest(layers=layers):
                 results = self.run_ranks(2, power_sgd, layers, timeout=TIMEOUT)
-                self.assertEqual(results[0], results[1])
+                self.assertEqual(repr(results[0]), repr(results[1]))  # NaN is as good as any
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
     lifetime_test.py BUILD_FOLDER
 """
 
-import contextlib
 import datetime
 import os
 import socket
@@ -74,14 +73,14 @@ def begin_again(rank, size, method, port, rounds):
 
 
 def subgroups_go(rank, size):
-    """What a group that is destroyed alone leaves behind."""
+    """The threads that a group leaves behind that is destroyed alone."""
     dist.all_reduce(torch.ones(3))
     found = []
     for _ in range(3):
         group = dist.new_group(range(size))
         dist.all_reduce(torch.ones(3), group=group)
         dist.destroy_process_group(group)
-        found.append(in_use())
+        found.append(in_use()[1])
     return found
 
 
@@ -190,8 +189,8 @@ class LifetimeTest(SwitchTest):
             self.assertEqual(found[1:], [found[1]] * 2)
 
     def test_leaving_waits_for_work(self):
-        for name in calls(2):
-            for subgroup in (False, True):
+        for number, name in enumerate(calls(2)):
+            for subgroup in ((False, True) if number < 2 else (number % 2 == 0,)):
                 with self.subTest(name=name, subgroup=subgroup):
                     self.run_ranks(2, leave_with_work, name, subgroup)
 
@@ -222,12 +221,9 @@ class LifetimeTest(SwitchTest):
 
     def test_the_first_cause_is_reported(self):
         """A rank that fails is reported before those that fail because of it."""
-        for _ in range(3):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self.folder / "failing")
-            with self.assertRaises(mp.ProcessRaisedException) as caught:
-                mp.spawn(fail_on_one, (2, str(self.folder), self.url), nprocs=2)
-            self.assertIn("the first cause", str(caught.exception))
+        with self.assertRaises(mp.ProcessRaisedException) as caught:
+            mp.spawn(fail_on_one, (2, str(self.folder), self.url), nprocs=2)
+        self.assertIn("the first cause", str(caught.exception))
 
     def test_extreme_timeouts(self):
         for timeout in (datetime.timedelta(days=36500), datetime.timedelta(seconds=1e9)):
