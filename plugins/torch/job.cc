@@ -56,6 +56,14 @@ constexpr std::chrono::minutes kForContinuations{30};
 /// An interpreter takes about so long for its end, on a busy machine.
 constexpr milliseconds kForFirstCause{1000};
 
+/// The text of the last error.
+std::string text_of(const ina_context* context) {
+  // Nobody called the barrier of give_up().
+  static const std::regex own("waited 1e-06 s for operation [0-9]+ \\(barrier\\)");
+  return std::regex_replace(ina_last_error(context), own,
+                            "an operation has not ended within the timeout of its process group");
+}
+
 int64_t count_us(milliseconds time) {
   return std::max<int64_t>(1, time.count() * 1000);
 }
@@ -96,7 +104,7 @@ std::shared_ptr<Job> Job::split(int colour, int key) {
   if (!context_) refuse_after_leaving();
   ina_context* context = nullptr;
   if (const int status = ina_split(context_, colour, key, &context); status != INA_OK)
-    throw Exception(status, ina_last_error(context_));
+    throw Exception(status, text_of(context_));
   if (!context) return nullptr;
   JobOptions options = options_;
   options.rank = ina_rank(context);
@@ -115,7 +123,7 @@ void Job::start(const std::function<int(ina_context*, ina_request**)>& begin, in
   ina_request* request = nullptr;
   int status = begin(context_, &request);
   if (status == INA_OK) status = ina_request_set_callback(request, callback, user);
-  if (status != INA_OK) throw Exception(status, ina_last_error(context_));
+  if (status != INA_OK) throw Exception(status, text_of(context_));
 }
 
 void Job::began(std::weak_ptr<Operation> operation) {
@@ -144,7 +152,7 @@ void Job::register_memory(int memfd, void* memory, size_t bytes) {
   const std::shared_lock lock(mutex_);
   if (!context_) refuse_after_leaving();
   if (const int status = ina_register(context_, memfd, memory, bytes); status != INA_OK)
-    throw Exception(status, ina_last_error(context_));
+    throw Exception(status, text_of(context_));
 }
 
 void* Job::alloc_result(size_t bytes) {
@@ -153,7 +161,7 @@ void* Job::alloc_result(size_t bytes) {
   if (!context_) refuse_after_leaving();
   void* memory = nullptr;
   if (const int status = ina_alloc_result(context_, bytes, &memory); status != INA_OK)
-    throw Exception(status, ina_last_error(context_));
+    throw Exception(status, text_of(context_));
   return memory;
 }
 
@@ -167,7 +175,7 @@ void Job::set_hints(const ina_hints& hints) {
   const std::shared_lock lock(mutex_);
   if (!context_) refuse_after_leaving();
   if (const int status = ina_set_hints(context_, &hints); status != INA_OK)
-    throw Exception(status, ina_last_error(context_));
+    throw Exception(status, text_of(context_));
 }
 
 ina_stats Job::stats() const {
@@ -176,7 +184,7 @@ ina_stats Job::stats() const {
   const std::shared_lock lock(mutex_);
   if (!context_) return stats;
   if (const int status = ina_get_stats(context_, &stats); status != INA_OK)
-    throw Exception(status, ina_last_error(context_));
+    throw Exception(status, text_of(context_));
   return stats;
 }
 
@@ -207,11 +215,7 @@ void Job::leave(milliseconds timeout) {
 
 std::string Job::last_error() const {
   const std::shared_lock lock(mutex_);
-  if (!context_) return "the process group has left the job";
-  // Nobody called the barrier of give_up().
-  static const std::regex own("waited 1e-06 s for operation [0-9]+ \\(barrier\\)");
-  return std::regex_replace(ina_last_error(context_), own,
-                            "an operation has not ended within the timeout of its process group");
+  return context_ ? text_of(context_) : "the process group has left the job";
 }
 
 void Job::refuse_after_leaving() const {
