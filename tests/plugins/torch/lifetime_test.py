@@ -41,7 +41,7 @@ def make(rank, size, method, port):
                                 timeout=ranks.GROUP_TIMEOUT)
 
 
-def use(rank, size):
+def use(rank, size, unheard):
     """Uses all that a group has. Returns objects that know it."""
     group = dist.new_group(range(size))
     strided = torch.ones(4, 4).t()
@@ -52,20 +52,18 @@ def use(rank, size):
     if size > 1:
         message = torch.ones(3)
         (dist.send if rank == 0 else dist.recv)(message, 1 - rank)
-        # Nobody ever receives it.
-        unheard = dist.isend(message, 0) if rank == 1 else None
-    else:
-        unheard = None
-    return group, dist.group.WORLD, work, future, unheard
+    # Nobody ever receives it.
+    lost = dist.isend(torch.ones(3), 0) if rank == 1 and unheard else None
+    return group, dist.group.WORLD, work, future, lost
 
 
 def begin_again(rank, size, method, port, rounds):
     """Groups one after the other on one port. Returns what the process has open after each."""
     dist.destroy_process_group()
     kept, found = [], []
-    for _ in range(rounds):
+    for number in range(rounds):
         make(rank, size, method, port)
-        kept.append(use(rank, size))
+        kept.append(use(rank, size, number == 0))
         dist.destroy_process_group()
         found.append(in_use())
     make(rank, size, method, port)
