@@ -37,7 +37,8 @@ Context::Context(const Settings& settings, std::shared_ptr<Session> session, uin
       progress_(settings.idle, *session_, link_, operations_, callers_, [this] { look_at_turn(); }),
       memory_(settings_, *session_, id_, link_, progress_, callers_, [this] { return explain(); }),
       admission_(settings_, *session_, id_, link_, memory_),
-      splits_(*session_, id_, progress_, callers_) {}
+      splits_(*session_, id_, progress_, callers_),
+      member_groups_(*session_, id_, progress_, callers_) {}
 
 bool Context::forked() const {
   return fork_generation_ != Session::fork_generation();
@@ -218,6 +219,7 @@ void Context::on_control(control::Heard& heard) {
                  [&](const answer::Refused&) { end_by_switch(control::error_of(heard.message)); },
                  [&](const answer::Wake&) { progress_.call(); },
                  [&](const answer::Split& split) { splits_.on_split(split); },
+                 [&](const answer::CreateGroup& created) { member_groups_.on_answer(created); },
                  [&](const answer::Joined& joined) { on_joined(joined, heard); },
                  [&](const answer::Ready& ready) { on_ready(ready); },
                  [&](const answer::Registered& registered) { memory_.on_registered(registered); },

@@ -6,7 +6,7 @@
 //   Progress, Callers    the driving thread, sleeping ones, and how all hear of the end
 //   Joiner, Admission    how it gets its place at the switch
 //   DirectMemory         memory that the switch reads or writes where it lies
-//   Splits               requests for groups
+//   Splits, MemberGroups requests for groups
 //
 // When the control connection breaks, the context is away: no thread drives the engine, and callers
 // wait. The background thread tries to re-join the job until it succeeds or the time for it has
@@ -23,6 +23,7 @@
 #include "client/collective_call.h"
 #include "client/direct_memory.h"
 #include "client/link.h"
+#include "client/member_groups.h"
 #include "client/operations.h"
 #include "client/progress.h"
 #include "client/session.h"
@@ -69,6 +70,9 @@ class Context : public std::enable_shared_from_this<Context> {
   /// Collective: the group of the workers that gave the same colour, in the order of `key` and then
   /// of ranks. nullptr: this worker gave a negative one, and is in none. In groups.cc.
   Result<std::shared_ptr<Context>> split(int32_t colour, int32_t key);
+  /// The group of `ranks`, in this order, which all of them ask for, with the same `tag`, and no
+  /// others. In groups.cc.
+  Result<std::shared_ptr<Context>> create_group(const std::vector<uint32_t>& ranks, uint64_t tag);
 
   /// Has the background thread look after operations under way.
   void kick() { session_->kick(); }
@@ -184,6 +188,8 @@ class Context : public std::enable_shared_from_this<Context> {
 
   // Of a group (groups.cc).
   Result<Splits::Answer> ask_to_split(int32_t colour, int32_t key);
+  Result<std::shared_ptr<Context>> enter_group(const GroupOffer& offer, Nanos deadline);
+  tl::unexpected<Error> give_up_waiting(const char* function);
   Result<void> join_group(FrameTransport* frames, uint64_t losses, Nanos deadline);
   void on_joined(const answer::Joined& joined, control::Heard& heard);
   void on_ready(const answer::Ready& ready);
@@ -213,6 +219,7 @@ class Context : public std::enable_shared_from_this<Context> {
   DirectMemory memory_;
   Admission admission_;
   Splits splits_;
+  MemberGroups member_groups_;
   CallTables call_tables_;
 
   // Under the lock of progress_.

@@ -1,6 +1,7 @@
 // Context: groups of ranks. All workers of a job or group ask the switch to split it, which makes a
-// job for each colour (client/splits.h). Those of a colour join it as another channel of the
-// session, and come back to it after their job. See docs/protocol.md, "Groups".
+// job for each colour (client/splits.h), or the members of a group ask for it (member_groups.h).
+// They join it as another channel of the session, and come back to it after their job. See
+// docs/protocol.md, "Groups".
 #include "client/context.h"
 #include "client/control_text.h"
 #include "client/rejoin_pause.h"
@@ -13,13 +14,33 @@ Result<std::shared_ptr<Context>> Context::split(int32_t colour, int32_t key) {
   const Nanos deadline = now_ns() + settings_.timeout_ns;
   auto answer = ask_to_split(colour, key);
   if (!answer) return tl::unexpected(answer.error());
-  if (answer->job_id == 0) return std::shared_ptr<Context>();
+  if (!answer->place) return std::shared_ptr<Context>();
+  return enter_group(*answer, deadline);
+}
+
+/// A restart of the switch loses the requests and offers that it met, on all members or on none:
+/// each asks again.
+Result<std::shared_ptr<Context>> Context::create_group(const std::vector<uint32_t>& ranks,
+                                                       uint64_t tag) {
+  const Nanos deadline = now_ns() + settings_.timeout_ns;
+  for (;;) {
+    if (callers_.failed() != INA_OK) return callers_.failure();
+    auto offer = member_groups_.ask(ranks, tag, deadline - now_ns());
+    if (!offer) return tl::unexpected(offer.error());
+    if (!*offer) return give_up_waiting("ina_create_group");
+    if ((*offer)->error.status != INA_OK) return tl::unexpected((*offer)->error);
+    auto group = enter_group(**offer, deadline);
+    if (group || group.error().status != INA_ERR_SWITCH_LOST) return group;
+  }
+}
+
+Result<std::shared_ptr<Context>> Context::enter_group(const GroupOffer& offer, Nanos deadline) {
   Settings settings = settings_;
-  settings.job = answer->name;
-  settings.rank = answer->rank;
-  settings.world_size = answer->world_size;
-  std::shared_ptr<Context> group(new Context(settings, session_, answer->job_id));
-  if (auto joined = group->join_group(link_.frames(), answer->losses, deadline); !joined) {
+  settings.job = offer.place->job;
+  settings.rank = offer.place->rank;
+  settings.world_size = offer.place->world_size;
+  std::shared_ptr<Context> group(new Context(settings, session_, offer.place->job_id));
+  if (auto joined = group->join_group(link_.frames(), offer.losses, deadline); !joined) {
     // The others would wait for it.
     session_->send(group->id_, request::Abort{joined.error().text});
     group->close();
@@ -30,16 +51,20 @@ Result<std::shared_ptr<Context>> Context::split(int32_t colour, int32_t key) {
 
 /// A request that times out ends the job: a group that only some workers have got would break the
 /// job.
-Result<Splits::Answer> Context::ask_to_split(int32_t colour, int32_t key) {
-  if (callers_.failed() != INA_OK) return callers_.failure();
-  auto answer = splits_.ask(colour, key, settings_.timeout_ns);
-  if (!answer && callers_.failed() == INA_OK) {
-    std::string text = "waited " + seconds(settings_.timeout_ns) +
-                       " for all ranks to call ina_split; " + explain();
+tl::unexpected<Error> Context::give_up_waiting(const char* function) {
+  if (callers_.failed() == INA_OK) {
+    std::string text = "waited " + seconds(settings_.timeout_ns) + " for all ranks to call " +
+                       function + "; " + explain();
     send_control(request::Abort{text});
     end(INA_ERR_TIMEOUT, text);
   }
-  if (!answer) return callers_.failure();
+  return callers_.failure();
+}
+
+Result<Splits::Answer> Context::ask_to_split(int32_t colour, int32_t key) {
+  if (callers_.failed() != INA_OK) return callers_.failure();
+  auto answer = splits_.ask(colour, key, settings_.timeout_ns);
+  if (!answer) return give_up_waiting("ina_split");
   if (answer->error.status != INA_OK) return tl::unexpected(answer->error);
   return std::move(*answer);
 }

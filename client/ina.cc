@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -106,6 +107,26 @@ OperationSpec spec_of(const void* send, void* recv, size_t count, int dtype, int
           ina::Collective::kAllReduce};
 }
 
+/// The ranks of a group, as this rank asks for it.
+ina::Result<std::vector<uint32_t>> members_of(const ina::client::Settings& settings,
+                                              std::span<const int> ranks) {
+  std::vector<uint32_t> members;
+  bool own = false;
+  for (const int rank : ranks) {
+    if (rank < 0 || static_cast<uint32_t>(rank) >= settings.world_size)
+      return ina::fail(INA_ERR_INVALID, "there is no rank " + std::to_string(rank) + " among " +
+                                            std::to_string(settings.world_size));
+    if (std::ranges::count(ranks, rank) != 1)
+      return ina::fail(INA_ERR_INVALID, "rank " + std::to_string(rank) + " is named twice");
+    own |= static_cast<uint32_t>(rank) == settings.rank;
+    members.push_back(static_cast<uint32_t>(rank));
+  }
+  if (!own)
+    return ina::fail(INA_ERR_INVALID, "rank " + std::to_string(settings.rank) +
+                                          " calls it and is not among the ranks of the group");
+  return members;
+}
+
 /// Of a request that was freed: INA_ERR_TIMEOUT says that it was not. The job has ended, because
 /// another caller's time had passed, as the text says.
 int status_of_freed(int status) {
@@ -148,6 +169,29 @@ int ina_finalize(ina_context* context, int64_t timeout_us) {
     context->impl->close();
     delete context;
     return status;
+  });
+}
+
+int ina_create_group(ina_context* context, const int* ranks, size_t count, uint64_t tag,
+                     ina_context** group) {
+  return guarded([&]() -> int {
+    constexpr const char* kName = "ina_create_group";
+    if (const int status = check_context(context, kName); status != INA_OK) return status;
+    const auto failed = [&](int status, const std::string& text) {
+      return context->impl->set_error(status, std::string(kName) + ": " + text);
+    };
+    if (!group) return failed(INA_ERR_INVALID, "group is NULL");
+    *group = nullptr;
+    if (!ranks) return failed(INA_ERR_INVALID, "ranks is NULL");
+    const auto members = members_of(context->impl->settings(), {ranks, count});
+    if (!members) return failed(members.error().status, members.error().text);
+    if (const int status = context->impl->refuse_in_group(kName); status != INA_OK) return status;
+    auto handle = std::make_unique<ina_context>();
+    auto made = context->impl->create_group(*members, tag);
+    if (!made) return failed(made.error().status, made.error().text);
+    handle->impl = std::move(*made);
+    *group = handle.release();
+    return INA_OK;
   });
 }
 

@@ -36,6 +36,7 @@ void Context::go_away() {
     if (!progress_.is_away()) away_since_ = now_ns();
     others_missing_.clear();
     splits_.go_away();
+    member_groups_.go_away();
     progress_.set_away(true);
   }
   callers_.wake();
@@ -204,6 +205,7 @@ void Context::come_back(const EngineConfig& told, std::unique_ptr<Transport> tra
   if (leaving_.load()) send_leave();
   memory_.share_again(ready.buffers_shared);
   splits_.ask_again(ready.splits);
+  member_groups_.ask_again();
 }
 
 /// The next message of the switch about the job itself. Groups do not come back before their job.

@@ -17,15 +17,7 @@ std::optional<Splits::Answer> Splits::ask(int32_t colour, int32_t key, Nanos tim
 }
 
 void Splits::on_split(const answer::Split& split) {
-  Answer answer;
-  answer.error = {split.status, split.text};
-  if (split.group) {
-    answer.job_id = split.group->job_id;
-    answer.name = split.group->job;
-    answer.rank = split.group->rank;
-    answer.world_size = split.group->world_size;
-  }
-  answer.losses = session_.losses();
+  Answer answer{{split.status, split.text}, split.group, session_.losses()};
   callers_.tell([&] {
     ++answered_;
     if (asked_) answer_.emplace(std::move(answer));

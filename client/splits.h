@@ -7,6 +7,7 @@
 #include <string>
 
 #include "client/callers.h"
+#include "client/group_offer.h"
 #include "client/progress.h"
 #include "client/session.h"
 
@@ -14,14 +15,7 @@ namespace ina::client {
 
 class Splits {
  public:
-  struct Answer {
-    Error error{INA_OK, ""};
-    uint32_t job_id = 0;  ///< of the group; 0: this worker is in none
-    std::string name = "";
-    uint32_t rank = 0;
-    uint32_t world_size = 0;
-    uint64_t losses = 0;  ///< Session::losses() when it came
-  };
+  using Answer = GroupOffer;
 
   /// `channel`: of the session. All must outlive it.
   Splits(Session& session, uint32_t channel, const Progress& progress, Callers& callers)

@@ -301,6 +301,11 @@ void describe(Fields& fields, request::Split& split) {
   fields.required("number", split.number);
 }
 template <class Fields>
+void describe(Fields& fields, request::CreateGroup& create) {
+  fields.required("ranks", create.ranks);
+  fields.required("tag", create.tag);
+}
+template <class Fields>
 void describe(Fields& fields, request::Leave& leave) {
   fields.optional("operations", leave.operations);
 }
@@ -394,15 +399,26 @@ void describe(Fields& fields, answer::Results& results) {
 template <class Fields>
 void describe(Fields&, answer::Wake&) {}
 template <class Fields>
+void describe_group(Fields& fields, std::optional<answer::GroupPlace>& group) {
+  if (!fields.part("job_id", group)) return;
+  fields.required("job_id", group->job_id);
+  fields.required("job", group->job);
+  fields.required("rank", group->rank);
+  fields.required("world_size", group->world_size);
+}
+template <class Fields>
 void describe(Fields& fields, answer::Split& split) {
   fields.required("number", split.number);
   fields.required("status", split.status);
   fields.optional("text", split.text);
-  if (!fields.part("job_id", split.group)) return;
-  fields.required("job_id", split.group->job_id);
-  fields.required("job", split.group->job);
-  fields.required("rank", split.group->rank);
-  fields.required("world_size", split.group->world_size);
+  describe_group(fields, split.group);
+}
+template <class Fields>
+void describe(Fields& fields, answer::CreateGroup& created) {
+  fields.required("tag", created.tag);
+  fields.required("status", created.status);
+  fields.optional("text", created.text);
+  describe_group(fields, created.group);
 }
 template <class Fields>
 void describe(Fields&, answer::Left&) {}

@@ -115,6 +115,13 @@ struct Split {
   uint32_t number = 0;  ///< of its splits of the job, from 1
   bool operator==(const Split&) const = default;
 };
+/// The group of `ranks`, in this order, which all of them ask for and no others.
+struct CreateGroup {
+  static constexpr const char* kType = "create_group";
+  std::vector<uint32_t> ranks;
+  uint64_t tag = 0;  ///< tells the requests of a worker that are under way apart
+  bool operator==(const CreateGroup&) const = default;
+};
 struct Leave {
   static constexpr const char* kType = "leave";
   /// Operations that the worker has called, and that are complete for it. It will call no more.
@@ -175,8 +182,8 @@ struct Unknown {
 };
 
 using Message = std::variant<Join, Rejoin, Attach, Register, Unregister, ShareResults, FreeResults,
-                             Split, Leave, Abort, Mismatch, Explain, Status, Trace, Serve, NextJob,
-                             JoinFallback, Unknown>;
+                             Split, CreateGroup, Leave, Abort, Mismatch, Explain, Status, Trace,
+                             Serve, NextJob, JoinFallback, Unknown>;
 
 }  // namespace request
 
@@ -301,6 +308,14 @@ struct Split {
   std::optional<Group> group = std::nullopt;  ///< none: it is in no group
   bool operator==(const Split&) const = default;
 };
+struct CreateGroup {
+  static constexpr const char* kType = "create_group";
+  uint64_t tag = 0;
+  ina_status status = INA_OK;
+  std::string text = "";
+  std::optional<GroupPlace> group = std::nullopt;  ///< unless `status` is an error
+  bool operator==(const CreateGroup&) const = default;
+};
 struct Left {
   static constexpr const char* kType = "left";
   bool operator==(const Left&) const = default;
@@ -375,8 +390,8 @@ struct Unknown {
 };
 
 using Message = std::variant<Joined, FallbackJoined, Waiting, Ready, Registered, Results, Wake,
-                             Split, Left, PeerLeft, Abort, Refused, Explain, Dropped, Epoch,
-                             Serving, Job, Status, Trace, Unknown>;
+                             Split, CreateGroup, Left, PeerLeft, Abort, Refused, Explain, Dropped,
+                             Epoch, Serving, Job, Status, Trace, Unknown>;
 
 /// A temporary refusal: the peer may try again.
 inline bool is_no_room(const Message& message) {

@@ -79,10 +79,12 @@ Conductor::Conductor(ConductorConfig config, StateFile state, std::vector<LaneLi
       peer_memory_(lanes_, resources_, connections_, doorman_,
                    [this](Client& client) { attach_member(client); }),
       result_buffers_(config_.aggregator, lanes_, resources_, jobs_, connections_, ending_),
-      splits_(config_, jobs_, records_, lane_jobs_, resources_, ending_, offers_, connections_),
+      group_maker_(config_, jobs_, records_, lane_jobs_, resources_, connections_),
+      splits_(jobs_, group_maker_, ending_, offers_, connections_),
+      member_groups_(jobs_, group_maker_, ending_, offers_, connections_),
       worker_calls_(jobs_, connections_),
-      departures_(records_, lane_jobs_, resources_, ending_, gathering_, splits_, status_,
-                  connections_),
+      departures_(records_, lane_jobs_, resources_, ending_, gathering_, splits_, member_groups_,
+                  status_, connections_),
       rejoin_(config_.control, jobs_, identification_, transports_, placement_, resources_, ending_,
               waiting_, connections_),
       groups_(jobs_, group_places_, transports_, placement_, rejoin_, ending_, connections_),
@@ -168,7 +170,7 @@ void Conductor::begin_reserved_jobs() {
 
 /// How long the next turn may wait for events.
 int Conductor::turn_ms(Nanos now) const {
-  if (connections_.has_unread() || splits_.under_way()) return 0;
+  if (connections_.has_unread() || splits_.under_way() || member_groups_.under_way()) return 0;
   Nanos until = connections_.next_turn(now + 1'000'000'000);
   until = worker_calls_.next(until);
   if (next_beat_ != 0) until = std::min(until, next_beat_);
@@ -208,6 +210,7 @@ void Conductor::serve(int fd, bool& stopping) {
 void Conductor::end_turn() {
   connections_.serve_unread();
   splits_.go_on();
+  member_groups_.go_on();
   const Nanos now = now_ns();
   if (doorman_) doorman_->turn();
   resources_.look_after_held(now);
@@ -354,6 +357,7 @@ void Conductor::dispatch(Client& client, const request::Message& message) {
                  [&](const request::ShareResults& said) { result_buffers_.on_share(client, said); },
                  [&](const request::FreeResults& said) { result_buffers_.on_free(client, said); },
                  [&](const request::Split& said) { splits_.on_split(client, said); },
+                 [&](const request::CreateGroup& said) { member_groups_.on_create(client, said); },
                  [&](const request::Leave& leave) { departures_.on_leave(client, leave); },
                  [&](const request::Abort& said) { departures_.on_abort(client, said); },
                  [&](const request::Mismatch& said) { ending_.on_mismatch(client, said); },

@@ -21,6 +21,7 @@
 #include "switchd/fallback_places.h"
 #include "switchd/fallback_server.h"
 #include "switchd/gathering.h"
+#include "switchd/group_maker.h"
 #include "switchd/group_places.h"
 #include "switchd/groups.h"
 #include "switchd/identification.h"
@@ -33,6 +34,7 @@
 #include "switchd/joining.h"
 #include "switchd/lane_jobs.h"
 #include "switchd/lanes.h"
+#include "switchd/member_groups.h"
 #include "switchd/peer_memory.h"
 #include "switchd/placement.h"
 #include "switchd/port_watch.h"
@@ -140,7 +142,9 @@ class Conductor {
   Gathering gathering_;
   PeerMemory peer_memory_;
   ResultBuffers result_buffers_;
+  GroupMaker group_maker_;
   Splits splits_;
+  MemberGroups member_groups_;
   WorkerCalls worker_calls_;
   Departures departures_;
   Rejoin rejoin_;

@@ -22,6 +22,7 @@ void Departures::on_leave(Client& client, const request::Leave& leave) {
   }
   job.state = Job::State::kLeaving;
   splits_.refuse(job);
+  member_groups_.refuse(job);
   if (leave.operations) tell_others(client, *leave.operations);
   if (job.leaving_or_gone() == full_bitmap(job.workers)) end_well(job);
 }

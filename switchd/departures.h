@@ -7,6 +7,7 @@
 #include "switchd/job_ending.h"
 #include "switchd/job_records.h"
 #include "switchd/lane_jobs.h"
+#include "switchd/member_groups.h"
 #include "switchd/resources.h"
 #include "switchd/splits.h"
 #include "switchd/status.h"
@@ -17,14 +18,15 @@ class Departures {
  public:
   /// All of them must outlive it.
   Departures(JobRecords& records, LaneJobs& lane_jobs, Resources& resources, JobEnding& ending,
-             Gathering& gathering, Splits& splits, const StatusReport& status,
-             Connections& connections)
+             Gathering& gathering, Splits& splits, MemberGroups& member_groups,
+             const StatusReport& status, Connections& connections)
       : records_(records),
         lane_jobs_(lane_jobs),
         resources_(resources),
         ending_(ending),
         gathering_(gathering),
         splits_(splits),
+        member_groups_(member_groups),
         status_(status),
         connections_(connections) {}
 
@@ -44,6 +46,7 @@ class Departures {
   JobEnding& ending_;
   Gathering& gathering_;
   Splits& splits_;
+  MemberGroups& member_groups_;
   const StatusReport& status_;
   Connections& connections_;
 };

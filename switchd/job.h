@@ -49,6 +49,8 @@ struct Job {
     std::optional<uint64_t> wants_results;
     /// Its call of ina_split, until all have called it and the switch has made the groups.
     std::optional<control::request::Split> split;
+    /// Its calls of ina_create_group, each until all members of that group have made it.
+    std::vector<control::request::CreateGroup> creates;
   };
   /// Results that all workers share: io/shm/layout.h.
   struct ResultBuffer {

@@ -7,9 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "common/clock.h"
 #include "common/logging/record.h"
-#include "control/work_timer.h"
 #include "wire/text.h"
 
 namespace ina::switchd {
@@ -68,77 +66,19 @@ void Splits::go_on() {
   Job* job = jobs_.find(split.job);
   if (!job || job->state != Job::State::kRunning)
     return give_up(split, job, {INA_ERR_PEER_LOST, "a worker has left"});
-  const control::WorkTimer timer;
-  auto group = make_group(*job, split.colours[split.made]);
-  for (Job::Worker& member : job->members)
-    if (member.client)
-      connections_.charge_time(member.client->peer, timer.spent_ns() / job->workers);
+  const Colour& colour = split.colours[split.made];
+  auto group = maker_.make(*job, colour.ranks, fmt::format("colour {}", colour.colour));
   if (!group) return give_up(split, job, group.error());
   split.colours[split.made].group = *group;
   if (++split.made == split.colours.size()) return answer(*job, split);
   splits_.push_back(std::move(split));
 }
 
-Result<void> Splits::check_room(const Job& job) const {
-  const JobId root = job.is_group() ? job.root : job.id;
-  const uint32_t all = jobs_.groups();
-  const uint32_t of_job = jobs_.count([&](const Job& other) { return other.root == root; });
-  const uint32_t of_owner = jobs_.count(
-      [&](const Job& other) { return other.is_group() && other.owner() == job.owner(); });
-  const uint32_t per_user = config_.switchd.max_groups_per_user != 0
-                                ? config_.switchd.max_groups_per_user
-                                : std::max(1u, config_.switchd.max_groups / 2);
-  const auto full = [](const std::string& who, uint32_t count, const char* key) {
-    return fail(INA_ERR_REFUSED,
-                fmt::format("{} {} groups already ({}); free some, or raise it", who, count, key));
-  };
-  if (of_job >= config_.switchd.max_groups_per_job)
-    return full("the job has", of_job, "switch.max_groups_per_job");
-  if (of_owner >= per_user)
-    return full("the jobs of " + job.owner() + " have", of_owner, "switch.max_groups_per_user");
-  if (all >= config_.switchd.max_groups) return full("the switch has", all, "switch.max_groups");
-  return {};
-}
-
-SavedJob Splits::new_group(const Job& job, const Colour& colour) {
-  SavedJob fresh = records_.new_job(job.name, static_cast<uint32_t>(colour.ranks.size()));
-  if (job.is_group()) fresh.name.resize(fresh.name.rfind('/'));
-  fresh.name += fmt::format("/{}", fresh.id);
-  fresh.uid = job.uid;
-  fresh.tenant = job.tenant;
-  fresh.root = value(job.is_group() ? job.root : job.id);
-  for (const uint32_t rank : colour.ranks)
-    fresh.root_ranks.push_back(job.is_group() ? job.root_ranks[rank] : rank);
-  return fresh;
-}
-
-Result<JobId> Splits::make_group(const Job& job, const Colour& colour) {
-  const auto failed = [&](const Error& error) {
-    return fail(error.status, fmt::format("no group of colour {} ({} ranks): {}", colour.colour,
-                                          colour.ranks.size(), error.text));
-  };
-  if (auto room = check_room(job); !room) return failed(room.error());
-  auto group = job_of(new_group(job, colour), jobs_.free_place());
-  if (auto taken = resources_.take_for_group(*group, job); !taken) return failed(taken.error());
-  // Its workers join it one by one; one that does not come must not keep it for ever.
-  group->reserved_until = now_ns() + config_.control.join_timeout_ns;
-  lane_jobs_.add(*group, Seq{});
-  logging::info("group made", group->owner())("group", group->name)("id", value(group->id))(
-      "colour", colour.colour)("workers", group->workers)("window", group->grant.window)(
-      "memory_bytes", group->grant.memory_bytes);
-  return jobs_.add(std::move(group)).id;
-}
-
 void Splits::answer(Job& job, const Split& split) {
   std::vector<control::answer::Split> answers(job.workers, {.number = split.number});
-  for (const Colour& colour : split.colours) {
-    const Job* group = jobs_.find(colour.group);
-    for (uint32_t rank = 0; rank < group->workers; ++rank)
-      answers[colour.ranks[rank]].group = {.job_id = value(colour.group),
-                                           .job = group->name,
-                                           .rank = rank,
-                                           .world_size = group->workers};
-  }
+  for (const Colour& colour : split.colours)
+    for (uint32_t rank = 0; rank < colour.ranks.size(); ++rank)
+      answers[colour.ranks[rank]].group = maker_.place(colour.group, rank);
   for (uint32_t rank = 0; rank < job.workers; ++rank) {
     Job::Worker& member = job.members[rank];
     member.split.reset();

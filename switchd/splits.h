@@ -6,14 +6,11 @@
 #include <vector>
 
 #include "control/messages.h"
-#include "switchd/conductor_config.h"
 #include "switchd/connections.h"
+#include "switchd/group_maker.h"
 #include "switchd/job_ending.h"
 #include "switchd/job_offers.h"
-#include "switchd/job_records.h"
 #include "switchd/job_table.h"
-#include "switchd/lane_jobs.h"
-#include "switchd/resources.h"
 
 namespace ina::switchd {
 
@@ -31,16 +28,9 @@ Result<std::vector<Colour>> colours_of(const Job& job);
 class Splits {
  public:
   /// All of them must outlive it.
-  Splits(const ConductorConfig& config, JobTable& jobs, JobRecords& records, LaneJobs& lane_jobs,
-         Resources& resources, JobEnding& ending, JobOffers& offers, Connections& connections)
-      : config_(config),
-        jobs_(jobs),
-        records_(records),
-        lane_jobs_(lane_jobs),
-        resources_(resources),
-        ending_(ending),
-        offers_(offers),
-        connections_(connections) {}
+  Splits(JobTable& jobs, GroupMaker& maker, JobEnding& ending, JobOffers& offers,
+         Connections& connections)
+      : jobs_(jobs), maker_(maker), ending_(ending), offers_(offers), connections_(connections) {}
 
   /// Collective: happens once all workers have asked.
   void on_split(Client& client, const control::request::Split& split);
@@ -59,17 +49,11 @@ class Splits {
     size_t made = 0;
   };
   void begin(Job& job);
-  Result<JobId> make_group(const Job& job, const Colour& colour);
-  SavedJob new_group(const Job& job, const Colour& colour);
-  Result<void> check_room(const Job& job) const;
   void answer(Job& job, const Split& split);
   void give_up(const Split& split, Job* job, const Error& error);
 
-  const ConductorConfig& config_;
   JobTable& jobs_;
-  JobRecords& records_;
-  LaneJobs& lane_jobs_;
-  Resources& resources_;
+  GroupMaker& maker_;
   JobEnding& ending_;
   JobOffers& offers_;
   Connections& connections_;

@@ -465,6 +465,22 @@ void StatusReport::explain_stopped(const Job& job, Bitmap late, Json& json) cons
   }
 }
 
+/// The ranks that have called ina_create_group, and those that they wait for.
+void StatusReport::explain_creates(const Job& job, Json& json) {
+  Bitmap asked = 0, lacking = 0;
+  for (uint32_t rank = 0; rank < job.workers; ++rank)
+    for (const control::request::CreateGroup& create : job.members[rank].creates) {
+      asked |= Bitmap{1} << rank;
+      for (const uint32_t member : create.ranks)
+        if (std::ranges::find(job.members[member].creates, create) ==
+            job.members[member].creates.end())
+          lacking |= Bitmap{1} << member;
+    }
+  if (lacking == 0) return;
+  json["creating"] = ranks_of(asked);
+  json["creating_lacks"] = ranks_of(lacking);
+}
+
 /// The fragment and the workers that the job waits for, and the reason.
 void StatusReport::explain_job(Job& job, const Links& links, Json& json) const {
   json["peers"] = peers_json(job);
@@ -475,11 +491,13 @@ void StatusReport::explain_job(Job& job, const Links& links, Json& json) const {
     if (const Bitmap ranks = job.bits(asks); ranks != 0) json[key] = ranks_of(ranks);
   };
   asked("splitting", [](const Job::Worker& member) { return member.split.has_value(); });
+  explain_creates(job, json);
   asked("sharing", [](const Job::Worker& member) { return member.wants_results.has_value(); });
   if (const auto late = add_late(waiting_.oldest_of(job), json)) {
     explain_late(job, *late, links, json);
     explain_stopped(job, *late, json);
-  } else if (leaving || json.contains("splitting") || json.contains("sharing")) {
+  } else if (leaving || json.contains("splitting") || json.contains("creating") ||
+             json.contains("sharing")) {
     explain_stopped(job, 0, json);
   }
   for (const DroppedFrames::Unheard& worker : dropped_.unheard(job)) {

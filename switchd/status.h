@@ -56,6 +56,7 @@ class StatusReport {
   static std::optional<Bitmap> add_late(const std::optional<aggregator::Waiting>& oldest,
                                         control::Json& json);
   void explain_late(const Job& job, Bitmap late, const Links& links, control::Json& json) const;
+  static void explain_creates(const Job& job, control::Json& json);
   void explain_stopped(const Job& job, Bitmap late, control::Json& json) const;
   control::Json peers_json(const Job& job) const;
   void add_devices(control::Json& ports) const;

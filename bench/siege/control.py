@@ -22,7 +22,7 @@ FORGERIES = (
     f"x\u2028{FORGED}=1\u202e\ufeff",
 )
 TYPES = ("join", "rejoin", "attach", "register", "unregister", "share_results", "free_results",
-         "leave", "abort", "explain", "status", "trace", "split", "mismatch", "serve", "next_job",
+         "leave", "abort", "explain", "status", "trace", "split", "create_group", "mismatch", "serve", "next_job",
          "join_fallback", "joined", "ready", "")
 FIELDS = ("version", "library", "job", "rank", "world_size", "window_bytes", "transport", "address",
           "port", "interface", "tags", "multicast", "result_buffers", "ticket", "parks", "job_id",

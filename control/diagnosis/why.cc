@@ -177,6 +177,18 @@ void explain_collective(const Case& c, const char* key, const char* cause, const
                        missing});
 }
 
+void explain_creates(const Case& c, std::vector<Reason>& reasons) {
+  const auto missing = ranks(c.now(), "creating_lacks");
+  if (missing.empty()) return;
+  const auto asked = ranks(c.now(), "creating");
+  reasons.push_back(
+      {"group_missing",
+       fmt::format("{} {} called ina_create_group, and {} {} not, with the same ranks and tag",
+                   ranks_text(asked), verb(asked, "has", "have"), who(c, missing),
+                   verb(missing, "has", "have")),
+       missing});
+}
+
 /// Ranks that every look found the oldest fragment waiting for.
 std::vector<uint64_t> always_late(const Case& c) {
   std::vector<uint64_t> late = ranks(c.now(), "waiting_for");
@@ -550,6 +562,7 @@ void explain_running(const Case& c, JobVerdict& verdict) {
   explain_fallback(c, verdict.reasons);
   explain_unheard(c, verdict.reasons);
   explain_collective(c, "splitting", "split_missing", "ina_split", verdict.reasons);
+  explain_creates(c, verdict.reasons);
   explain_collective(c, "sharing", "result_buffer_missing", "ina_alloc_result", verdict.reasons);
   if (verdict.advances)
     explain_slowness(c, verdict.reasons);

@@ -330,6 +330,15 @@ const Row kRows[] = {
      "split_missing",
      {3},
      {"ranks 0, 1, 2 have called ina_split, and rank 3 has not"}},
+    {"AGroupThatAMemberDidNotAskFor",
+     [](size_t, Json& job, Json&) {
+       stand_still(job);
+       job.update({{"creating", {0, 2}}, {"creating_lacks", {3}}});
+       job.erase("waiting_for");
+     },
+     "group_missing",
+     {3},
+     {"ranks 0, 2 have called ina_create_group, and rank 3 has not"}},
     {"AResultBufferForWhichSomeDidNotAsk",
      [](size_t, Json& job, Json&) {
        stand_still(job);

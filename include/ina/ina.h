@@ -176,6 +176,18 @@ INA_API int ina_finalize(ina_context* context, int64_t timeout_us);
  * timeout, and the job of `context` has ended. */
 INA_API int ina_split(ina_context* context, int32_t colour, int32_t key, ina_context** group);
 
+/* A group of the `count` ranks of `context` in `ranks`, in this order: rank `ranks[i]` is rank i of
+ * the group. Its members call it, all with the same ranks and the same `tag`, and no other rank
+ * takes part. So calls need no common order between all ranks of `context`, and threads may make
+ * several groups at a time, each with a tag of its own. If members give the same tag and different
+ * ranks, the job of `context` ends on all ranks with INA_ERR_MISMATCH, and the text names both
+ * sides. A tag may be used again once the call has returned. The group is as ina_split makes it,
+ * with the same limits and errors. INA_ERR_REFUSED: no member gets a group. INA_ERR_PEER_LOST: a
+ * member has called ina_finalize for `context`. INA_ERR_TIMEOUT: not all members called it within
+ * the context's timeout, and the job of `context` has ended. */
+INA_API int ina_create_group(ina_context* context, const int* ranks, size_t count, uint64_t tag,
+                             ina_context** group);
+
 INA_API int ina_rank(const ina_context* context);
 INA_API int ina_world_size(const ina_context* context);
 

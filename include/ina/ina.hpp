@@ -225,6 +225,14 @@ class Context {
     detail::check(ina_split(context_.get(), colour, key, &group), context_.get());
     return group ? std::optional<Context>(Context(group)) : std::nullopt;
   }
+  /// The group of `ranks`, in this order. Its members call it, with the same ranks and `tag`, and
+  /// no other rank takes part (ina_create_group).
+  [[nodiscard]] Context create_group(std::span<const int> ranks, uint64_t tag = 0) {
+    ina_context* group = nullptr;
+    detail::check(ina_create_group(context_.get(), ranks.data(), ranks.size(), tag, &group),
+                  context_.get());
+    return Context(group);
+  }
 
   template <class T>
   void allreduce(std::span<const T> send, std::span<T> recv, ina_op op = INA_SUM,

@@ -75,6 +75,12 @@ class Worker {
     group = Worker(made);
     return {status, status < 0 ? ina_last_error(context_) : ""};
   }
+  Outcome create(const std::vector<int>& ranks, uint64_t tag, Worker& group) {
+    ina_context* made = nullptr;
+    const int status = ina_create_group(context_, ranks.data(), ranks.size(), tag, &made);
+    group = Worker(made);
+    return {status, status < 0 ? ina_last_error(context_) : ""};
+  }
   /// All elements of the result are checked: rank r gives i + r * 1000.
   Outcome sum(size_t count) {
     const int n = world();
@@ -442,6 +448,151 @@ TEST(Groups, AreMadeAndFreedOverAndOverWithoutLeaks) {
     return {};
   });
   expect_nothing_left(sw);
+}
+
+// ---- groups that only their members make
+
+TEST(MemberGroups, AreInTheirOrderAndConcernNobodyElse) {
+  TestSwitch sw(shared_slots());
+  on_ranks(sw.url(), 5, [&](Worker& job, int rank) -> Outcome {
+    if (rank == 3) return job.sum(10);  // asks for none
+    const std::vector<int> ranks = rank % 2 == 0 ? std::vector{4, 0, 2} : std::vector{1};
+    Worker group, nested;
+    RETURN_IF_FAILED(job.create(ranks, 7, group));
+    EXPECT_EQ(group.world(), static_cast<int>(ranks.size()));
+    EXPECT_EQ(ranks[static_cast<size_t>(group.rank())], rank);
+    RETURN_IF_FAILED(group.sum(1000));
+    if (group.rank() < 2 && group.world() == 3) {
+      RETURN_IF_FAILED(group.create({1, 0}, 7, nested));
+      EXPECT_EQ(nested.rank(), 1 - group.rank());
+      RETURN_IF_FAILED(nested.sum(1000));
+    }
+    RETURN_IF_FAILED(group.sum(1000));
+    return job.sum(10);
+  });
+  expect_nothing_left(sw);
+}
+
+TEST(MemberGroups, AreMadeInDifferentOrdersByThreads) {
+  constexpr int kGroups = 6;
+  TestSwitch sw(shared_slots());
+  on_ranks(sw.url(), 3, [&](Worker& job, int rank) -> Outcome {
+    std::array<Outcome, kGroups> outcomes;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kGroups; ++i)
+      threads.emplace_back([&, i] {
+        const int tag = (i + rank * 2) % kGroups;
+        Worker group;
+        Outcome& outcome = outcomes[static_cast<size_t>(i)];
+        outcome = job.create({0, 1, 2}, static_cast<uint64_t>(tag), group);
+        if (outcome.status == INA_OK) outcome = group.sum(static_cast<size_t>(tag) * 100);
+      });
+    for (auto& thread : threads) thread.join();
+    for (const Outcome& outcome : outcomes) RETURN_IF_FAILED(outcome);
+    return {};
+  });
+  expect_nothing_left(sw);
+}
+
+TEST(MemberGroups, OfWrongRanksAreRefusedAtOnceAndTheJobGoesOn) {
+  TestSwitch sw(shared_slots());
+  on_ranks(sw.url(), 2, [&](Worker& job, int rank) -> Outcome {
+    Worker group;
+    for (const std::vector<int>& wrong :
+         {std::vector<int>{}, {1 - rank}, {0, 1, 2}, {rank, -1}, {0, 1, rank}})
+      EXPECT_EQ(job.create(wrong, 0, group).status, INA_ERR_INVALID);
+    ina_context* made = nullptr;
+    EXPECT_EQ(ina_create_group(job.context(), nullptr, 1, 0, &made), INA_ERR_INVALID);
+    EXPECT_EQ(ina_create_group(job.context(), &rank, 1, 0, nullptr), INA_ERR_INVALID);
+    return job.sum(10);
+  });
+}
+
+TEST(MemberGroups, OfDifferentRanksWithOneTagEndTheJobWithBothSides) {
+  TestSwitch sw(shared_slots());
+  std::latch ended(3);  // one that leaves would be named instead
+  std::vector<std::thread> threads;
+  std::barrier<> step(3);
+  for (int rank = 0; rank < 3; ++rank)
+    threads.emplace_back([&, rank] {
+      Worker job, group;
+      ASSERT_EQ(job.join(sw.url(), rank, 3).status, INA_OK);
+      step.arrive_and_wait();
+      const Outcome outcome = rank == 0   ? job.create({0, 1}, 5, group)
+                              : rank == 1 ? job.create({1, 2}, 5, group)
+                                          : job.barrier();
+      EXPECT_EQ(outcome.status, INA_ERR_MISMATCH);
+      EXPECT_THAT(outcome.text, AllOf(HasSubstr("ranks 0, 1"), HasSubstr("ranks 1, 2")));
+      ended.arrive_and_wait();
+    });
+  for (auto& thread : threads) thread.join();
+}
+
+TEST(MemberGroups, WithAMemberThatDoesNotComeNameIt) {
+  TestSwitch sw(shared_slots());
+  std::barrier<> step(3);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank)
+    threads.emplace_back([&, rank] {
+      Worker job, group;
+      ASSERT_EQ(job.join(sw.url(), rank, 3, kShortUs).status, INA_OK);
+      step.arrive_and_wait();
+      if (rank == 0) {
+        const Outcome outcome = job.create({2, 0}, 0, group);
+        EXPECT_EQ(outcome.status, INA_ERR_TIMEOUT);
+        EXPECT_THAT(outcome.text, AllOf(HasSubstr("rank 2 (pid "), HasSubstr(") has not")));
+      }
+      step.arrive_and_wait();
+      if (rank != 0) {
+        EXPECT_EQ(job.sum(1).status, INA_ERR_ABORTED);
+      }
+    });
+  for (auto& thread : threads) thread.join();
+}
+
+TEST(MemberGroups, WithAMemberThatLeavesAreRefusedAndOthersAreMade) {
+  TestSwitch sw(shared_slots());
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank)
+    threads.emplace_back([&, rank] {
+      Worker job, group, pair;
+      ASSERT_EQ(job.join(sw.url(), rank, 3).status, INA_OK);
+      if (rank == 2) {
+        EXPECT_EQ(job.leave().status, INA_OK);
+        return;
+      }
+      const Outcome outcome = job.create({0, 1, 2}, 0, group);
+      EXPECT_EQ(outcome.status, INA_ERR_PEER_LOST);
+      EXPECT_THAT(outcome.text, HasSubstr("rank 2 left"));
+      const Outcome made = job.create({0, 1}, 0, pair);
+      EXPECT_EQ(made.status, INA_OK) << made.text;
+      EXPECT_EQ(pair.sum(100).status, INA_OK);
+      EXPECT_EQ(pair.leave().status, INA_OK);
+      EXPECT_EQ(job.leave().status, INA_OK);
+    });
+  for (auto& thread : threads) thread.join();
+  expect_nothing_left(sw);
+}
+
+TEST(MemberGroups, BeyondWhatTheSwitchAllowsAreRefusedForAllMembers) {
+  SwitchOptions options = shared_slots();
+  const auto before = options.conductor;
+  options.conductor = [before](switchd::ConductorConfig& config) {
+    before(config);
+    config.switchd.max_groups_per_job = 2;
+  };
+  TestSwitch sw(options);
+  on_ranks(sw.url(), 2, [&](Worker& job, int) -> Outcome {
+    Worker first, second, third;
+    RETURN_IF_FAILED(job.create({0, 1}, 1, first));
+    RETURN_IF_FAILED(job.create({1, 0}, 1, second));
+    const Outcome refused = job.create({0, 1}, 1, third);
+    EXPECT_EQ(refused.status, INA_ERR_REFUSED);
+    EXPECT_THAT(refused.text, HasSubstr("switch.max_groups_per_job"));
+    RETURN_IF_FAILED(first.leave());
+    RETURN_IF_FAILED(job.create({0, 1}, 1, third));
+    return third.sum(10);
+  });
 }
 
 // ---- what goes wrong
@@ -860,6 +1011,62 @@ TEST_P(SplitsOverARestart, EndWithAGroupOrOneErrorAndTheNextOneWorks) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Homes, SplitsOverARestart, testing::Values("workers", "spill"),
+                         [](const auto& home) { return std::string(home.param); });
+
+class MemberGroupsOverARestart : public testing::TestWithParam<const char*> {};
+
+/// The switch dies at a seeded moment while members make groups, which all get nonetheless.
+TEST_P(MemberGroupsOverARestart, AreMadeAllTheSame) {
+  constexpr int kWorld = 4;
+#ifdef INA_SLOW_BUILD
+  constexpr uint32_t kSeeds = 6;
+#else
+  constexpr uint32_t kSeeds = 40;
+#endif
+  constexpr uint32_t kBeginUs = 1000, kEndUs = 4000;
+  SwitchProcess sw(SWITCH_PROCESS, 20'000, 2, "esa", GetParam());
+  std::atomic<int> creating{0};
+  std::barrier<> step(kWorld + 1);
+  const auto create_and_sum = [&](Worker& job, int rank) -> Outcome {
+    Attendance attendance(step);
+    for (uint32_t seed = 0; seed < kSeeds; ++seed) {
+      std::mt19937 random(seed * (kWorld + 1) + static_cast<uint32_t>(rank));
+      attendance.wait();
+      ::usleep(random() % kBeginUs);
+      const std::vector<int> ranks = seed % 2 == 0   ? std::vector{3, 1, 2, 0}
+                                     : rank % 2 == 0 ? std::vector{0, 2}
+                                                     : std::vector{3, 1};
+      Worker group;
+      ++creating;
+      const Outcome made = job.create(ranks, seed % 3, group);
+      --creating;
+      RETURN_IF_FAILED(made);
+      RETURN_IF_FAILED(group.sum(1000));
+      RETURN_IF_FAILED(group.leave());
+      RETURN_IF_FAILED(job.sum(100));
+      attendance.wait();
+    }
+    return {};
+  };
+  uint32_t met = 0;
+  on_ranks(sw.url(), kWorld, create_and_sum, [&] {
+    Attendance attendance(step);
+    for (uint32_t seed = 0; seed < kSeeds; ++seed) {
+      std::mt19937 random(seed * (kWorld + 1) + kWorld);
+      attendance.wait();
+      ::usleep(random() % kEndUs);
+      met += creating.load() > 0;
+      sw.kill(SIGKILL);
+      sw.start();
+      attendance.wait();
+    }
+  });
+  EXPECT_GT(met, 0u) << "no restart met a request: nothing was tested";
+  RecordProperty("restarts_during_a_request", static_cast<int>(met));
+  EXPECT_EQ(sw.status()["jobs"].size(), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Homes, MemberGroupsOverARestart, testing::Values("workers", "spill"),
                          [](const auto& home) { return std::string(home.param); });
 
 TEST(Groups, ThatOneHasLeftDoNotComeBackAndTheOthersDo) {

@@ -109,6 +109,8 @@ std::vector<Golden> goldens() {
   asks(request::FreeResults{8}, R"({"first_unit":8,"type":"free_results"})");
   asks(request::Split{-1, INT64_MIN, 2},
        R"({"colour":-1,"key":-9223372036854775808,"number":2,"type":"split"})");
+  asks(request::CreateGroup{{2, 0}, UINT64_MAX},
+       R"({"ranks":[2,0],"tag":18446744073709551615,"type":"create_group"})");
   asks(request::Leave{}, R"({"channel":9,"type":"leave"})", 9);
   asks(request::Abort{"why", 3}, R"({"lost":3,"text":"why","type":"abort"})");
   asks(request::Leave{7}, R"({"operations":7,"type":"leave"})");
@@ -185,6 +187,12 @@ std::vector<Golden> goldens() {
   says(answer::Split{.number = 2}, R"({"number":2,"status":0,"type":"split"})");
   says(answer::Split{.number = 2, .group = answer::Split::Group{7, "train/7", 0, 1}},
        R"({"job":"train/7","job_id":7,"number":2,"rank":0,"status":0,"type":"split",)"
+       R"("world_size":1})");
+  says(answer::CreateGroup{.tag = 3, .status = INA_ERR_REFUSED, .text = "no"},
+       R"({"status":)" + std::to_string(INA_ERR_REFUSED) +
+           R"(,"tag":3,"text":"no","type":"create_group"})");
+  says(answer::CreateGroup{.tag = 3, .group = answer::GroupPlace{7, "train/7", 0, 1}},
+       R"({"job":"train/7","job_id":7,"rank":0,"status":0,"tag":3,"type":"create_group",)"
        R"("world_size":1})");
   says(answer::Left{}, R"({"type":"left"})");
   says(answer::PeerLeft{1, 5}, R"({"operations":5,"rank":1,"type":"peer_left"})");

@@ -98,7 +98,8 @@ class StatusSchemaTest(error_cases.LibraryCases):
         self.start(aggregator="{slots: 1024}")
         self.groups_of(self.job_of(2, "calls"))
         self.assertIn("root_ranks", {key for job in self.status()["jobs"] for key in job})
-        for member, call in (("splitting", lambda rank: rank.split()), ("sharing", lambda rank: rank.memory("alloc_result")),
+        for member, call in (("splitting", lambda rank: rank.split()), ("creating", lambda rank: rank.create_group([0, 1])),
+                             ("sharing", lambda rank: rank.memory("alloc_result")),
                              ("left", lambda rank: rank.finalize(DEADLINE_S))):
             first = self.job_of(2, member)[0]
             waits = threading.Thread(target=errors_of, args=(1, lambda _, call=call, first=first: call(first)))

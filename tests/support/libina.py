@@ -92,6 +92,11 @@ class Context:
         self.call("split", ctypes.c_int32(colour), ctypes.c_int32(key), ctypes.byref(group))
         return Context(self.library, group)
 
+    def create_group(self, ranks, tag=0):
+        group, members = ctypes.c_void_p(), (ctypes.c_int * len(ranks))(*ranks)
+        self.call("create_group", members, size(len(ranks)), ctypes.c_uint64(tag), ctypes.byref(group))
+        return Context(self.library, group)
+
     def memory(self, kind, size_bytes=4096):
         """`kind`: alloc or alloc_result."""
         memory = ctypes.c_void_p()

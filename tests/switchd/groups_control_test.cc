@@ -30,6 +30,9 @@ class Hand : public test::HandDriven {
     if (channel != 0) message["channel"] = channel;
     return message;
   }
+  static Json create(const Json& ranks, uint64_t tag) {
+    return {{"type", "create_group"}, {"ranks", ranks}, {"tag", tag}};
+  }
   static Json join_group(const Json& id) {
     return {{"type", "join"}, {"channel", id}, {"transport", "shm"}};
   }
@@ -162,6 +165,32 @@ TEST(GroupsControl, GuessedChannelsLeaveNothingBehind) {
   const Json after = sw.status()["aggregator"];
   EXPECT_EQ(after["memory_used_bytes"], before["memory_used_bytes"]);
   EXPECT_EQ(after["descriptors_used"], before["descriptors_used"]);
+}
+
+TEST(GroupsControl, MembersGetTheirPlacesInTheOrderOfTheRanks) {
+  TestSwitch sw(options());
+  Pair pair(sw);
+  pair.a.send(Hand::create({1, 0}, 3));
+  pair.b.send(Hand::create({1}, 4));
+  EXPECT_EQ(pair.b.receive()["world_size"], 1);
+  pair.b.send(Hand::create({1, 0}, 3));
+  const Json of_a = pair.a.receive(), of_b = pair.b.receive();
+  EXPECT_EQ(of_a["job_id"], of_b["job_id"]);
+  EXPECT_EQ(of_a["rank"], 1);
+  EXPECT_EQ(of_b["rank"], 0);
+  EXPECT_EQ(pair.a.ask(Hand::join_group(of_a["job_id"]))["type"], "joined");
+}
+
+TEST(GroupsControl, RequestsOfMembersThatNoLibraryMakesAreRefused) {
+  TestSwitch sw(options());
+  for (const Json& ranks : {Json::array(), Json({1}), Json({0, 0}), Json({0, 2}), Json({0, 64}),
+                            Json({0, 4294967295u})}) {
+    Pair pair(sw);
+    EXPECT_EQ(pair.a.ask(Hand::create(ranks, 1))["status"], INA_ERR_INVALID) << ranks;
+  }
+  Pair pair(sw);
+  pair.a.send(Hand::create({0, 1}, 1));
+  EXPECT_EQ(pair.a.ask(Hand::create({0, 1}, 1))["status"], INA_ERR_INVALID) << "the tag again";
 }
 
 TEST(GroupsControl, TheOwnersGroupsAreBounded) {

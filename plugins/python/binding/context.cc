@@ -245,6 +245,18 @@ std::optional<Context> Context::split(int colour, int key) const {
   ina_context* group = nullptr;
   joined_->call([&](ina_context* context) { return ina_split(context, colour, key, &group); });
   if (!group) return std::nullopt;
+  return of_group(group);
+}
+
+Context Context::create_group(const std::vector<int>& ranks, uint64_t tag) const {
+  ina_context* group = nullptr;
+  joined_->call([&](ina_context* context) {
+    return ina_create_group(context, ranks.data(), ranks.size(), tag, &group);
+  });
+  return of_group(group);
+}
+
+Context Context::of_group(ina_context* group) const {
   auto joined = std::make_shared<Joined>(group, joined_->timeout_s());
   joined_->results()->add_group(joined->results());
   return Context(std::move(joined));

@@ -111,6 +111,7 @@ class Context {
                       double timeout_s, bool reproducible, uint64_t window_bytes,
                       const std::string& idle);
   std::optional<Context> split(int colour, int key) const;
+  Context create_group(const std::vector<int>& ranks, uint64_t tag) const;
 
   using Begin = std::function<int(ina_context*, ina_request**)>;
   std::unique_ptr<Request> start(const Begin& begin, std::vector<Array> arrays) const;
@@ -124,6 +125,8 @@ class Context {
   const Results* results() const { return joined_->results().get(); }
 
  private:
+  Context of_group(ina_context* group) const;
+
   std::shared_ptr<Joined> joined_;
 };
 

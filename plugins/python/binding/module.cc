@@ -58,6 +58,7 @@ void define_context(py::module_& module) {
   py::class_<Context>(module, "Context")
       .def_static("join", &Context::join)
       .def("split", &Context::split)
+      .def("create_group", &Context::create_group)
       .def("close", [](const Context& c, double timeout_s) { c.joined().close(timeout_s); })
       .def("closed", [](const Context& c) { return c.joined().closed(); })
       .def("completion_fd", [](const Context& c) { return c.joined().completion_fd(); })

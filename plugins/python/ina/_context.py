@@ -233,6 +233,15 @@ class Context:
         raw = self._raw.split(colour, key)
         if raw is None:
             return None
+        return self._of(raw)
+
+    def create_group(self, ranks, tag=0):
+        """Returns a Context of `ranks`, in this order. These ranks call it, with the same `ranks` and
+        `tag`, and no other rank takes part (ina_create_group)."""
+        return self._of(self._raw.create_group(list(ranks), tag))
+
+    @staticmethod
+    def _of(raw):
         group = Context.__new__(Context)
         group._use(raw)
         return group

@@ -176,6 +176,10 @@ def groups(job):
         with alone:
             expect(alone.allreduce(numpy.ones(3)), numpy.ones(3))
     job.barrier()
+    members = [r for r in reversed(range(job.world_size)) if r % 2 == job.rank % 2]
+    with job.create_group(members, tag=7) as group:
+        assert (group.world_size, members[group.rank]) == (len(members), job.rank)
+        expect(group.allreduce(numpy.full(5, job.rank)), numpy.full(5, sum(members)))
 
 
 NETWORK = """\

@@ -1,0 +1,48 @@
+#include "client/member_groups.h"
+
+#include <utility>
+
+namespace ina::client {
+
+Result<std::optional<GroupOffer>> MemberGroups::ask(const std::vector<uint32_t>& ranks,
+                                                    uint64_t tag, Nanos timeout_ns) {
+  auto state = callers_.lock();
+  const auto [own, fresh] = asked_.try_emplace(tag, Asked{.create = {ranks, tag}});
+  if (!fresh)
+    return fail(INA_ERR_INVALID,
+                "another thread makes a group with tag " + std::to_string(tag) + " just now");
+  // Otherwise it is sent once the switch is back.
+  own->second.sent = !progress_.is_away();
+  if (own->second.sent) session_.send(channel_, own->second.create);
+  callers_.await(state, timeout_ns, [&] { return own->second.offer.has_value(); });
+  auto offer = std::move(own->second.offer);
+  asked_.erase(own);
+  return offer;
+}
+
+void MemberGroups::on_answer(const answer::CreateGroup& created) {
+  GroupOffer offer{{created.status, created.text}, created.group, session_.losses()};
+  callers_.tell([&] {
+    if (const auto own = asked_.find(created.tag); own != asked_.end())
+      own->second.offer.emplace(std::move(offer));
+  });
+}
+
+void MemberGroups::go_away() {
+  for (auto& [tag, asked] : asked_) asked.sent = false;
+}
+
+void MemberGroups::ask_again() {
+  std::vector<request::CreateGroup> again;
+  {
+    const auto state = callers_.lock();
+    for (auto& [tag, asked] : asked_) {
+      if (asked.sent || asked.offer) continue;
+      asked.sent = true;
+      again.push_back(asked.create);
+    }
+  }
+  for (const request::CreateGroup& create : again) session_.send(channel_, create);
+}
+
+}  // namespace ina::client
