@@ -107,8 +107,8 @@ ExpectedResult Operation::expected(Seq seq, Rank rank) const {
   result.elements = place.elements;
   if (!result.bytes) return result;
   result.to = spec.recv + (place.block->receive_offset + place.first) * width;
-  if (place.block->source == 1 + value(rank))
-    result.in_place = result.to == spec.send + (place.block->send_offset + place.first) * width;
+  result.is_there = is_moved(spec.collective) && has_role(place.block->source, rank) &&
+                    result.to == spec.send + (place.block->send_offset + place.first) * width;
   return result;
 }
 

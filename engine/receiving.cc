@@ -124,11 +124,10 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   if (message.flags & wire::kFlagOverflow) ++counters_.overflows;
   if (closes) accept_missing_bare_results(operation, message, now);
   if (packet.payload_bytes == 0 || message.target != 0) return 0;
-  const bool stream = operation.spec.elements * wire_bytes(operation.spec.dtype) >= kStreamBytes;
   size_t count = 0;
-  // Memory that a program only sends from may be read-only.
-  if (!ours.in_place) {
+  if (!ours.is_there) {
     counters_.bytes_copied += packet.payload_bytes;
+    const bool stream = operation.spec.elements * wire_bytes(operation.spec.dtype) >= kStreamBytes;
     jobs[count++] = {ours.to, packet.payload, packet.payload_bytes, stream};
   }
   if (!config_.results_stay) jobs[count++] = {kept_.row(seq), packet.payload, packet.payload_bytes};
@@ -143,7 +142,7 @@ void Engine::look_for_needless_question(Seq seq, Nanos now) {
   if (seq >= next_ || seq + ring_.size() < next_) return;
   const Fragment& done = fragment(seq);
   if (done.state == State::kDone && done.asked_once && done.epoch == config_.epoch)
-    timeouts_.round_trip.sample(done.deadline - done.sent_at, now, done.clocked);
+    timeouts_.round_trip.sample(done.deadline - done.sent_at, now);
 }
 
 /// Fragments that are decided, of which this worker gets nothing. Nobody could have been given
@@ -204,13 +203,12 @@ void Engine::complete(Seq seq, Fragment& fragment, const Message& message, Nanos
   const bool own_round_trip = !fragment.parked && !fragment.mark && !stood_for;
   if (fragment.timeouts == 0 && fragment.state == State::kSent && fragment.epoch == config_.epoch &&
       own_round_trip && !fragment.waited)
-    timeouts_.round_trip.sample(now - fragment.sent_at, now, fragment.clocked);
+    timeouts_.round_trip.sample(now - fragment.sent_at, now);
   else
     doubt_rtt(fragment, now);
   // More are overdue: half of those before are recovered.
   if (recoveries_until_look_ != 0 && fragment.bound != 0 && --recoveries_until_look_ == 0)
     next_deadline_ = now;
-  windows_.result(seq, next_, now, fragment.clocked);
   adjust_windows(message, seq, fragment.parked);
   // The result or a contribution was lost: what the switch gives twice comes in order.
   if ((message.flags & wire::kFlagAgain) != 0) link_loses(seq);
@@ -267,9 +265,9 @@ void Engine::adjust_windows(const Message& message, Seq seq, bool parked) {
   }
   // The parts of a parked fragment must meet outside the switch.
   if ((message.flags & wire::kFlagSplit) != 0 && !parked)
-    windows_.split(seq, next_, in_flight_, timeouts_.round_trip);
+    windows_.split(seq, next_);
   else
-    windows_.whole(seq, in_flight_, timeouts_.round_trip);
+    windows_.whole(seq, in_flight_);
 }
 
 }  // namespace ina::client
