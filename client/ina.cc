@@ -13,6 +13,7 @@
 #include "client/abi.h"
 #include "client/context.h"
 #include "client/handles.h"
+#include "common/printable.h"
 #include "common/status_name.h"
 
 using ina::DType;
@@ -417,7 +418,8 @@ int ina_overflowed(ina_context* context, int clear) {
 }
 
 const char* ina_last_error(const ina_context* context) {
-  shown_error = context && !context->impl->forked() ? context->impl->last_error() : global_error();
+  shown_error = ina::printable(
+      context && !context->impl->forked() ? context->impl->last_error() : global_error(), "\n");
   return shown_error.c_str();
 }
 

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/printable.h"
 #include "wire/named.h"
 
 namespace ina::command_line {
@@ -154,13 +155,6 @@ inline CLI::Validator size() {
                                  {"g", 1 << 30},
                                  {"gib", 1 << 30}},
                                 "a size such as 4096, 64KiB or 4MiB");
-}
-
-/// Text from outside, for a terminal: one line without control characters.
-inline std::string printable(std::string text) {
-  for (char& c : text)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  return text;
 }
 
 /// The error in a command line, as one sentence.

@@ -12,9 +12,9 @@ namespace ina::logging {
 /// Most bytes of a value that are written, as escaped; a longer value ends in "...".
 inline constexpr size_t kMaxValueBytes = 2048;
 
-/// The replacement of what may not stand in a line: control characters (also U+0080..U+009F, of two
-/// bytes), characters that turn the line's direction, and bytes that are no UTF-8. kHex: \xNN for
-/// each byte. kJson: \uNNNN, and U+FFFD for a byte that is no UTF-8.
+/// The replacement of what may not stand in a line: characters that mislead (common/printable.h),
+/// and bytes that are no UTF-8. kHex: \xNN for each byte. kJson: \uNNNN, and U+FFFD for a byte that
+/// is no UTF-8.
 enum class Escapes : uint8_t { kHex, kJson };
 
 /// Appends `value` to `line`: quotes and backslashes get a backslash.

@@ -9,17 +9,6 @@ namespace ina::diagnosis {
 
 using Json = nlohmann::json;
 
-std::string printable(std::string text) {
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    if (byte < 0x20 || byte == 0x7f) text[i] = '?';
-    // U+0080..9f in UTF-8: control characters, too, one of which begins an escape sequence.
-    if (byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0)
-      text.replace(i, 2, "?");
-  }
-  return text;
-}
-
 const Json& child(const Json& json, const char* key) {
   static const Json kNull;
   if (!json.is_object()) return kNull;

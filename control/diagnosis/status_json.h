@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "common/json/json.h"
+#include "common/printable.h"
 
 namespace ina::diagnosis {
 
-/// Without control characters: names come from workers, and would reach the reader's
-/// terminal.
-std::string printable(std::string text);
+/// Names come from workers, and would reach the reader's terminal.
+using ina::printable;
 
 /// null where there is none.
 const nlohmann::json& child(const nlohmann::json& json, const char* key);

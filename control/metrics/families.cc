@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "common/printable.h"
 #include "wire/drop_reason.h"
 
 namespace ina::metrics {
@@ -28,16 +29,10 @@ uint64_t number(const Json& json, const char* key) {
   return found != json.end() && found->is_number_integer() ? found->get<uint64_t>() : 0;
 }
 
-/// Label values come from workers, and a scrape with an invalid one is lost as a whole.
-std::string valid_utf8(const std::string& text) {
-  if (std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~'; })) return text;
-  const std::string quoted = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-  return Json::parse(quoted).get<std::string>();
-}
-
 std::string text(const Json& json, const char* key) {
   const auto found = json.find(key);
-  return found != json.end() && found->is_string() ? valid_utf8(found->get<std::string>()) : "";
+  // A label's value comes from workers. A scrape with one that is no UTF-8 is lost as a whole.
+  return found != json.end() && found->is_string() ? printable(found->get<std::string>()) : "";
 }
 
 /// Adds samples to one family.

@@ -22,8 +22,8 @@ std::optional<std::string> Snapshot::text() {
   text_.reset();
   if (!answer) return text_;
   (*answer)["schema"] = kJsonSchema;
-  // Names come from workers, and may be no UTF-8.
-  text_ = answer->dump(-1, ' ', false, Json::error_handler_t::replace);
+  // Names come from workers: they may be no UTF-8, or mislead whoever reads the answer as text.
+  text_ = answer->dump(-1, ' ', true, Json::error_handler_t::replace);
   return text_;
 }
 

@@ -7,7 +7,6 @@
 #include <grpc/support/log.h>
 #include <grpcpp/create_channel_posix.h>
 #include <grpcpp/grpcpp.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -351,13 +350,8 @@ Exit ask_status(const Options& options, Client& client, Json& status) {
   return parse(options, response, status);
 }
 
-/// Characters that fit into a line of the terminal; 64 if the output is no terminal.
-size_t terminal_columns() {
-  winsize size{};
-  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col != 0 ? size.ws_col : 64;
-}
-
 int aggregator(const Options& options, Client& client) {
+  constexpr size_t kMapColumns = 64;  // where the output is no terminal
   v1::SlotsResponse response;
   if (const Exit failed =
           client.call(&v1::Administration::Stub::Slots, v1::SlotsRequest(), response))
@@ -366,16 +360,19 @@ int aggregator(const Options& options, Client& client) {
   if (const Exit failed = parse(options, response, slots)) return failed;
   if (const Exit failed = ask_status(options, client, status)) return failed;
   const Heat found = heat(slots, status);
+  const size_t width = terminal_width();
   const bool colour = ::isatty(STDOUT_FILENO) == 1 && !::getenv("NO_COLOR");
   fmt::print("{}", options.common.json
                        ? json_text(heat_json(found))
-                       : format_heat(found, options.heat, options.by, terminal_columns(), colour));
+                       : format_heat(found, options.heat, options.by,
+                                     width == 0 ? kMapColumns : width, colour, width));
   return kDone;
 }
 
 /// Prints what either way of asking gives.
 int show_trace(const Options& options, const Json& found) {
-  fmt::print("{}", options.common.json ? json_text(found, 2) : format_trace(found));
+  fmt::print("{}",
+             options.common.json ? json_text(found, 2) : format_trace(found, terminal_width()));
   if (found.value("complete", false)) return kDone;
   const bool job_ended = found.value("job_ended", false);
   // With --json the object says so itself.
@@ -439,7 +436,7 @@ int tenants(const Options& options, Client& client) {
   if (const Exit failed = ask_status(options, client, status)) return failed;
   fmt::print("{}", options.common.json
                        ? json_text({{"tenants", status.value("tenants", Json::array())}}, 2)
-                       : format_tenants(status));
+                       : format_tenants(status, terminal_width()));
   return kDone;
 }
 

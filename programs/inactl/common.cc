@@ -1,12 +1,15 @@
 #include "programs/inactl/common.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <string_view>
 
 #include "common/json/json.h"
 #include "common/json_schema.h"
+#include "common/standard_error.h"
 #include "control/client.h"
 #include "programs/inactl/status_json.h"
 
@@ -51,18 +54,18 @@ Result<control::Trust> trust_of(const Common& common) {
   return control::Trust{.tls = {common.tls, ""}, .user = *user};
 }
 
+size_t terminal_width() {
+  winsize size{};
+  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
 std::string printable_lines(std::string_view text) {
-  std::string all;
-  for (size_t end = 0; (end = text.find('\n')) != std::string_view::npos;) {
-    all += printable(std::string(text.substr(0, end))) + "\n";
-    text.remove_prefix(end + 1);
-  }
-  return all + printable(std::string(text));
+  return printable(text, "\n");
 }
 
 std::string json_text(nlohmann::json object, int indent) {
   if (!object.contains("schema")) object["schema"] = kJsonSchema;
-  return object.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return object.dump(indent, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 int complain(const Common& common, Exit status, const std::string& text) {
@@ -70,7 +73,7 @@ int complain(const Common& common, Exit status, const std::string& text) {
     fmt::print("{}", json_text({{"status", static_cast<int>(status)}, {"text", text}}));
   } else {
     std::fflush(stdout);
-    fmt::print(stderr, "inactl: {}\n", printable_lines(text));
+    tell_stderr("inactl", text);
   }
   return status;
 }

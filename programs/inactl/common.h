@@ -52,6 +52,9 @@ std::string json_text(nlohmann::json object, int indent = -1);
 /// Whom to take for the switch.
 Result<control::Trust> trust_of(const Common& common);
 
+/// Characters that a line of standard output has room for; 0: it is no terminal.
+size_t terminal_width();
+
 /// A text of lines, as it may be printed.
 std::string printable_lines(std::string_view text);
 

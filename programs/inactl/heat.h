@@ -16,7 +16,7 @@ struct Heat {
     uint64_t id = 0;
     std::string name;         ///< as inactl takes it
     uint64_t cells = 0;       ///< of those that were looked at
-    uint64_t oldest_us = 0;   ///< since the first contribution that one of them holds
+    uint64_t oldest_us = 0;   ///< how long the oldest has waited for contributions; 0: none waits
     uint64_t preempted = 0;   ///< slots that were taken from it, since it began
     uint64_t collisions = 0;  ///< its contributions that found no slot, since it began
     uint64_t absorbed = 0;    ///< and those that did
@@ -29,7 +29,7 @@ struct Heat {
   struct Cell {
     std::string state;
     uint64_t job = 0;
-    uint64_t age_us = 0;
+    uint64_t age_us = 0;  ///< since the fragment's first contribution
   };
   std::string policy;
   uint64_t slots = 0;
@@ -47,8 +47,9 @@ struct Heat {
 Heat heat(const nlohmann::json& slots, const nlohmann::json& status);
 
 /// Tables by job and by state; before them, with `map`, a character for each cell, at most
-/// `columns` in a line. `colour`: with a terminal's colours.
-std::string format_heat(const Heat& heat, bool map, HeatBy by, size_t columns, bool colour);
+/// `columns` in a line. `colour`: with a terminal's colours. `width`: of the tables.
+std::string format_heat(const Heat& heat, bool map, HeatBy by, size_t columns, bool colour,
+                        size_t width = 0);
 
 nlohmann::json heat_json(const Heat& heat);
 

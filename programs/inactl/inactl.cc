@@ -21,6 +21,9 @@
 #include "programs/inactl/admin_commands.h"
 #endif
 #include "common/command_line.h"
+#include "common/process_limits.h"
+#include "common/standard_error.h"
+#include "common/text_table.h"
 #include "control/absence.h"
 #include "control/client.h"
 #include "control/diagnosis/why.h"
@@ -63,7 +66,7 @@ int print_status(const Common& common, bool watch) {
   if (!status) return complain(common, status.error());
   // Under --watch one line an object, for programs that read along.
   const std::string text =
-      common.json ? json_text(*status, watch ? -1 : 2) : format_status(*status);
+      common.json ? json_text(*status, watch ? -1 : 2) : format_status(*status, terminal_width());
   if (watch && !common.json) fmt::print("{}", kClearScreen);
   fmt::print("{}", text);
   return kDone;
@@ -88,7 +91,7 @@ int run_why(const Common& common, const std::string& job) {
   const auto verdict = diagnosis::why(looks, job);
   if (!verdict) return complain(common, verdict.error());
   fmt::print("{}", common.json ? json_text(diagnosis::verdict_json(*verdict), 2)
-                               : diagnosis::format_verdict(*verdict));
+                               : wrapped(diagnosis::format_verdict(*verdict), terminal_width()));
   return kDone;
 }
 
@@ -102,7 +105,7 @@ int run_top(const Common& common, bool once) {
       const Top seen = top(*before, *now);
       if (!once && !common.json) fmt::print("{}", kClearScreen);
       fmt::print("{}", common.json ? json_text(top_json(seen), once ? 2 : -1)
-                                   : format_top(seen, kMostJobs));
+                                   : format_top(seen, kMostJobs, terminal_width()));
       if (once) return kDone;
       if (std::fflush(stdout) != 0) return kRefused;
     }
@@ -116,7 +119,8 @@ int run_job_show(const Common& common, const std::string& name) {
   if (!status) return complain(common, status.error());
   const auto job = find_job(*status, name);
   if (!job) return complain(common, job.error());
-  fmt::print("{}", common.json ? json_text({{"job", *job}}, 2) : format_job(*job));
+  fmt::print("{}", common.json ? json_text({{"job", *job}}, 2)
+                               : wrapped(format_job(*job), terminal_width()));
   return kDone;
 }
 
@@ -129,7 +133,8 @@ int run_port_show(const Common& common, const std::string& name) {
     fmt::print("{}", json_text({{"ports", *ports}}, 2));
     return kDone;
   }
-  for (const nlohmann::json& port : *ports) fmt::print("{}", format_port(port));
+  for (const nlohmann::json& port : *ports)
+    fmt::print("{}", wrapped(format_port(port), terminal_width()));
   return kDone;
 }
 
@@ -241,6 +246,11 @@ int run(int argc, char** argv) {
     common.json = asks_for_json(argc, argv);
     return complain(common, kUsage, command_line::sentence_of(error));
   }
+  prepare_limits();
+  if (const std::string low =
+          low_limits_text("inactl", {.open_files = 16, .stack_bytes = 1 << 16, .threads = 2});
+      !low.empty())
+    return complain(common, kRefused, low);
   complete(common);
   return carry_out(common, chosen);
 }
@@ -252,7 +262,7 @@ int main(int argc, char** argv) {
   try {
     return ina::cli::run(argc, argv);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "inactl: {}\n", error.what());
+    ina::tell_stderr("inactl", error.what());
     return ina::cli::kRefused;
   }
 }

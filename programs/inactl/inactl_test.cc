@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "common/json_schema.h"
+#include "common/text_table.h"
 #include "control/diagnosis/why.h"
 #include "control/socket.h"
 #include "programs/inactl/shell_text.h"
@@ -138,7 +139,7 @@ TEST(FormatStatus, SaysWhatEachJobWaitsFor) {
   EXPECT_THAT(first, HasSubstr("train"));
   EXPECT_EQ(line_with(text, "OWNER").find("OWNER"), first.find("uid:1000")) << text;
   EXPECT_THAT(text, HasSubstr("job infer: fragment 17 waits for rank 3 (allreduce sum float32)\n"));
-  EXPECT_THAT(text, HasSubstr("job rest: idle: no fragment is incomplete\n"));
+  EXPECT_THAT(text, HasSubstr("job rest: 0 fragments completed so far, none is incomplete now\n"));
   EXPECT_THAT(text, HasSubstr("job back: the switch was restarted: waiting for ranks 0, 2 to come "
                               "back\n"));
 }
@@ -212,7 +213,41 @@ TEST(FormatStatus, NamesCannotDriveTheTerminal) {
       "c\xc3\xa9";
   const std::string text = format_status(status);
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));
-  EXPECT_THAT(text, HasSubstr("job uid:1000/a?[2J?b?c\xc3\xa9: "));
+  EXPECT_THAT(text, HasSubstr("job uid:1000/a\\x1b[2J\\x0ab\\u009bc\xc3\xa9: "));
+  // Nor turn a line about, or look like another.
+  status["jobs"][0]["name"] = "gnp.\u202egpj\u200b";
+  status["jobs"][0]["owner"] = "al\u2066ice";
+  EXPECT_THAT(format_status(status), HasSubstr("job al\\u2066ice/gnp.\\u202egpj\\u200b: "));
+}
+
+size_t widest(const std::string& text) {
+  size_t most = 0;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) most = std::max(most, columns_of(line));
+  return most;
+}
+
+TEST(FormatStatus, FitsATerminalAndIsWholeWithoutOne) {
+  Json status = sample();
+  status["jobs"][0]["name"] = std::string(70, 'n') + "end";
+  status["ports"][0]["name"] = std::string(70, 'p');
+  for (const size_t width : {80u, 100u, 132u}) {
+    const std::string text = format_status(status, width);
+    EXPECT_LE(widest(text), width) << text;
+    EXPECT_THAT(text, HasSubstr("waiting for"));
+  }
+  EXPECT_THAT(format_status(status, 80), HasSubstr("nnn…  "));
+  const std::string whole = format_status(status);
+  EXPECT_THAT(whole, Not(HasSubstr("…")));
+  EXPECT_THAT(whole, HasSubstr("nend  uid:1000 "));
+}
+
+TEST(FormatStatus, AJobThatCompletesFragmentsIsNotIdle) {
+  Json status = sample();
+  status["jobs"][2]["results"] = 1500u;
+  const std::string text = format_status(status);
+  EXPECT_THAT(text, HasSubstr("job rest: 1,500 fragments completed so far, none is incomplete"));
+  EXPECT_THAT(text, Not(HasSubstr("idle")));
 }
 
 std::string shell_output(const std::string& script) {
@@ -233,7 +268,7 @@ TEST(ShellText, IsOneWordOrOneCommentWhateverItHolds) {
     EXPECT_EQ(shell_output("x=" + shell_word(text) + "; printf '%s|' \"$x\""), text + "|");
     EXPECT_EQ(shell_output(shell_comment(text) + "echo seen"), "seen\n") << text;
   }
-  EXPECT_EQ(shell_comment("a\necho b\r\x1b[2J"), "# a?echo b??[2J\n");
+  EXPECT_EQ(shell_comment("a\necho b\r\x1b[2J"), "# a\\x0aecho b\\x0d\\x1b[2J\n");
 }
 
 struct Outcome {

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <sstream>
 
+#include "common/text_table.h"
 #include "programs/inactl/heat.h"
 #include "programs/inactl/trace_format.h"
 
@@ -140,6 +142,29 @@ TEST(Heat, MapHasACharacterForEachCell) {
   EXPECT_THAT(tables, Not(HasSubstr("lane 0")));
   EXPECT_THAT(tables,
               HasSubstr("uid:1000/train      4  25.0 %    2.0 s         12      100    99.0 %"));
+}
+
+TEST(Heat, ResultsThatAreKeptDoNotWait) {
+  Json kept = slots();
+  kept["used"] = {{0, "complete", 7, 9'000'000, 3},
+                  {1, "answered", 7, 9'000'000, 3},
+                  {2, "filling", 7, 5'000, 1},
+                  {3, "frozen", 9, 2'000'000, 1}};
+  const Heat found = heat(Json::parse(kept.dump()), status());
+  EXPECT_THAT(format_heat(found, true, HeatBy::kAge, 4, false), HasSubstr("lane 0:\n--▒█\n"));
+  EXPECT_EQ(found.jobs[0].name, "uid:1000/train");
+  EXPECT_EQ(found.jobs[0].oldest_us, 5'000u) << "of what waits";
+  kept["used"] = {{0, "complete", 7, 9'000'000, 3}};
+  EXPECT_EQ(heat(Json::parse(kept.dump()), status()).jobs[0].oldest_us, 0u);
+}
+
+TEST(Heat, FitsATerminal) {
+  Json long_name = status();
+  long_name["jobs"][0]["name"] = std::string(90, 'n');
+  for (const HeatBy by : {HeatBy::kAge, HeatBy::kJob, HeatBy::kState}) {
+    std::istringstream lines(format_heat(heat(slots(), long_name), true, by, 80, false, 80));
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(columns_of(line), 80u) << line;
+  }
 }
 
 TEST(Heat, OfASwitchOfAnotherVersionIsEmpty) {

@@ -22,14 +22,14 @@ std::string format_seconds(double seconds) {
   return fmt::format("{} d {} h", whole / 86400, whole / 3600 % 24);
 }
 
-std::string ports_text(const Json& status) {
+std::string ports_text(const Json& status, size_t width) {
   TextTable table({"PORT", "TYPE", "RX PACKETS", "RX PAYLOAD", "TX PACKETS", "TX PAYLOAD"},
                   {true, true, false, false, false, false});
   for (const Json& port : child(status, "ports"))
     table.add({text(port, "name"), text(port, "type"), with_separators(number(port, "rx_packets")),
                format_bytes(number(port, "rx_bytes")), with_separators(number(port, "tx_packets")),
                format_bytes(number(port, "tx_bytes"))});
-  return table.empty() ? "no port\n" : table.str();
+  return table.empty() ? "no port\n" : table.str(width);
 }
 
 /// What keeps ports from their work, or has kept frames from them.
@@ -44,12 +44,13 @@ std::string trouble_text(const Json& status) {
 }
 
 /// The ports' bridged frames, which are not for the switch itself; empty if no port bridges.
-std::string bridge_text(const Json& status) {
+std::string bridge_text(const Json& status, size_t width) {
   const Json& bridge = child(status, "bridge");
   if (!bridge.is_object()) return "";
   TextTable table(
       {"BRIDGED", "LINK", "FORWARDED", "FLOODED", "SENT", "SENT BYTES", "LOST", "ANSWERED"},
       {true, true, false, false, false, false, false, false});
+  table.set_expendable({7});
   for (const Json& port : child(status, "ports"))
     if (child(port, "forwarded").is_number())
       table.add({text(port, "name"), link_text(port), with_separators(number(port, "forwarded")),
@@ -58,21 +59,21 @@ std::string bridge_text(const Json& status) {
                  format_bytes(number(port, "bridged_sent_bytes")),
                  with_separators(number(port, "bridged_lost")),
                  with_separators(number(port, "answered"))});
-  return fmt::format("\n{}  {} of {} addresses known, {} moved, {} found no room\n", table.str(),
-                     with_separators(number(bridge, "mac_entries")),
+  return fmt::format("\n{}  {} of {} addresses known, {} moved, {} found no room\n",
+                     table.str(width), with_separators(number(bridge, "mac_entries")),
                      with_separators(number(bridge, "mac_capacity")),
                      with_separators(number(bridge, "moved")),
                      with_separators(number(bridge, "refused")));
 }
 
-std::string lcores_text(const Json& status) {
+std::string lcores_text(const Json& status, size_t width) {
   TextTable table({"LCORE", "PACKETS", "POLLS", "SLEEPS", "BUSY"},
                   {true, false, false, false, false});
   for (const Json& lcore : child(status, "lcores"))
     table.add({std::to_string(number(lcore, "lcore")), with_separators(number(lcore, "packets")),
                with_separators(number(lcore, "polls")), with_separators(number(lcore, "sleeps")),
                fmt::format("{:.1f} %", 100.0 * real(lcore, "busy_ratio"))});
-  return table.empty() ? "" : fmt::format("\n{}", table.str());
+  return table.empty() ? "" : fmt::format("\n{}", table.str(width));
 }
 
 std::string aggregator_text(const Json& status) {
@@ -127,17 +128,18 @@ void add_drops(const std::string& where, const Json& drops, TextTable& table) {
                  std::string(describe_drop(reason))});
 }
 
-std::string drops_text(const Json& status) {
+std::string drops_text(const Json& status, size_t width) {
   TextTable table({"DROPS AT", "REASON", "PACKETS", "MEANING"}, {true, true, false, true});
   for (const Json& port : child(status, "ports"))
     add_drops(text(port, "name"), child(port, "drops"), table);
   add_drops("aggregator", child(child(status, "aggregator"), "drops"), table);
-  return fmt::format("\n{}", table.empty() ? "drops: none\n" : table.str());
+  return fmt::format("\n{}", table.empty() ? "drops: none\n" : table.str(width));
 }
 
-std::string jobs_text(const Json& status) {
+std::string jobs_text(const Json& status, size_t width) {
   TextTable table({"JOB", "OWNER", "ID", "EPOCH", "STATE", "JOINED", "WINDOW", "SLOTS"},
                   {true, true, false, false, true, false, false, true});
+  table.set_expendable({3, 6, 2});
   std::string waiting;
   for (const Json& job : child(status, "jobs")) {
     table.add({text(job, "name"), text(job, "owner"), std::to_string(number(job, "id")),
@@ -147,7 +149,7 @@ std::string jobs_text(const Json& status) {
     waiting += fmt::format("job {}: {}\n", job_label(job), waiting_text(job));
   }
   if (table.empty()) return "\nno job: no worker has joined\n";
-  return fmt::format("\n{}\n{}", table.str(), waiting);
+  return fmt::format("\n{}\n{}", table.str(width), waiting);
 }
 
 /// "3 of 8", or "3" where there is no limit.
@@ -187,7 +189,12 @@ std::string waiting_text(const Json& job) {
   const auto waiting_for = ranks(job, "waiting_for");
   const std::string gone =
       no_fallback ? fmt::format("; {} is gone and must be started again", fallback) : "";
-  if (waiting_for.empty()) return "idle: no fragment is incomplete" + gone;
+  // One look says nothing of what the job does between two fragments.
+  if (waiting_for.empty())
+    return fmt::format("{} fragments completed so far, none is incomplete now",
+                       with_separators(number(job, "results") + number(job, "fallback_results") +
+                                       number(job, "parker_results"))) +
+           gone;
   std::string out = fmt::format("fragment {} waits for {}", number(job, "oldest_fragment"),
                                 ranks_text(waiting_for));
   if (child(job, "oldest_operation").is_string())
@@ -220,10 +227,11 @@ std::string slots_text(const Json& job) {
   return out;
 }
 
-std::string format_tenants(const Json& status) {
+std::string format_tenants(const Json& status, size_t width) {
   TextTable table(
       {"TENANT", "JOBS", "WORKERS", "SLOTS KEPT", "SLOTS AT MOST", "MEMORY", "PRIORITY"},
       {true, false, false, false, false, false, false});
+  table.set_expendable({6, 2});
   for (const Json& tenant : child(status, "tenants")) {
     const Json& quota = child(tenant, "quota");
     const uint64_t memory = number(quota, "memory_bytes");
@@ -235,7 +243,8 @@ std::string format_tenants(const Json& status) {
                    (memory == 0 ? "" : " of " + format_bytes(memory)),
                std::to_string(number(quota, "priority_max"))});
   }
-  return table.empty() ? "no tenant: no worker has joined, and none has a quota\n" : table.str();
+  return table.empty() ? "no tenant: no worker has joined, and none has a quota\n"
+                       : table.str(width);
 }
 
 std::string format_bytes(uint64_t bytes) {
@@ -254,21 +263,23 @@ std::string format_bytes(uint64_t bytes) {
 namespace {
 
 /// Nothing where nobody has a quota.
-std::string tenants_text(const Json& status) {
-  return std::ranges::any_of(child(status, "tenants"), is_limited) ? "\n" + format_tenants(status)
-                                                                   : "";
+std::string tenants_text(const Json& status, size_t width) {
+  return std::ranges::any_of(child(status, "tenants"), is_limited)
+             ? "\n" + format_tenants(status, width)
+             : "";
 }
 
 }  // namespace
 
-std::string format_status(const Json& status) {
+std::string format_status(const Json& status, size_t width) {
   std::string out = fmt::format("ina-switchd {}, up {}", text(status, "version"),
                                 format_seconds(real(status, "uptime_s")));
   if (number(status, "boots") > 1)
     out += fmt::format(", started {} times", number(status, "boots"));
-  return out + "\n\n" + ports_text(status) + trouble_text(status) + bridge_text(status) +
-         lcores_text(status) + aggregator_text(status) + drops_text(status) + tenants_text(status) +
-         jobs_text(status);
+  out += "\n\n" + ports_text(status, width) + trouble_text(status) + bridge_text(status, width) +
+         lcores_text(status, width) + aggregator_text(status) + drops_text(status, width) +
+         tenants_text(status, width) + jobs_text(status, width);
+  return wrapped(out, width);
 }
 
 }  // namespace ina::cli

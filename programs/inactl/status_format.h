@@ -11,10 +11,10 @@ namespace ina::cli {
 /// Tables of ports, forwarding, lcores, aggregator, drops and jobs, and a line per job on the
 /// fragment that it waits for. `status` comes from the switch (control::query_status) and may be of
 /// another version: fields that are missing or of another type are shown as 0 or "?".
-std::string format_status(const nlohmann::json& status);
+std::string format_status(const nlohmann::json& status, size_t width = 0);
 
 /// Table of the tenants: their jobs' resources beside their limits.
-std::string format_tenants(const nlohmann::json& status);
+std::string format_tenants(const nlohmann::json& status, size_t width = 0);
 
 /// One line on a job's state: its progress, or the reason why there is none.
 std::string waiting_text(const nlohmann::json& job);

@@ -90,23 +90,23 @@ std::string percent(double share) {
   return fmt::format("{:.0f} %", 100 * share);
 }
 
-std::string lanes_text(const Top& top) {
+std::string lanes_text(const Top& top, size_t width) {
   TextTable table({"LOOP", "BUSY", "PACKETS/S"}, {true, false, false});
   for (const Top::Lane& lane : top.lanes)
     table.add({std::to_string(lane.lane), percent(lane.busy), count_text(lane.packets)});
-  return table.empty() ? "" : "\n" + table.str();
+  return table.empty() ? "" : "\n" + table.str(width);
 }
 
-std::string ports_text(const Top& top) {
+std::string ports_text(const Top& top, size_t width) {
   TextTable table({"PORT", "RECEIVED", "SENT", "DROPS/S"}, {true, false, false, false});
   for (const Top::Port& port : top.ports)
     table.add(
         {port.name, bytes_text(port.rx_bytes), bytes_text(port.tx_bytes), count_text(port.drops)});
-  return table.empty() ? "" : "\n" + table.str();
+  return table.empty() ? "" : "\n" + table.str(width);
 }
 
 /// Frames for others than the switch.
-std::string transit_text(const Top& top) {
+std::string transit_text(const Top& top, size_t width) {
   TextTable table({"BRIDGED", "LINK", "FORWARDED", "FLOODED/S", "SENT", "LOST/S", "MOVED/S"},
                   {true, true, false, false, false, false, false});
   for (const Top::Port& port : top.ports)
@@ -114,13 +114,14 @@ std::string transit_text(const Top& top) {
       table.add({port.name, transit->link, bytes_text(transit->forwarded_bytes),
                  count_text(transit->flooded), bytes_text(transit->sent_bytes),
                  count_text(transit->lost), count_text(transit->moved)});
-  return table.empty() ? "" : "\n" + table.str();
+  return table.empty() ? "" : "\n" + table.str(width);
 }
 
-std::string jobs_text(const Top& top, size_t most) {
+std::string jobs_text(const Top& top, size_t most, size_t width) {
   TextTable table({"JOB", "STATE", "RANKS", "FRAGMENTS/S", "AT MOST", "IN SLOTS", "PREEMPTED/S",
                    "SLOTS", "WAITS FOR"},
                   {true, true, false, false, false, false, false, false, true});
+  table.set_expendable({7, 4, 6, 1, 5});
   for (const Top::Job& job : top.jobs) {
     if (most-- == 0) break;
     table.add({job.name, job.state, fmt::format("{} of {}", job.joined, job.world_size),
@@ -128,7 +129,7 @@ std::string jobs_text(const Top& top, size_t most) {
                count_text(job.preempted), with_separators(job.slots_held),
                job.waiting_for.empty() ? "" : ranks_text(job.waiting_for)});
   }
-  return table.empty() ? "\nno job: no worker has joined\n" : "\n" + table.str();
+  return table.empty() ? "\nno job: no worker has joined\n" : "\n" + table.str(width);
 }
 
 }  // namespace
@@ -164,11 +165,12 @@ Top top(const Json& before, const Json& now) {
   return found;
 }
 
-std::string format_top(const Top& top, size_t most_jobs) {
+std::string format_top(const Top& top, size_t most_jobs, size_t width) {
   std::string out = fmt::format("policy {}, {} of {} slots in use, {} drops/s of the aggregator\n",
                                 top.policy, with_separators(top.slots_used),
                                 with_separators(top.slots), count_text(top.aggregator_drops));
-  out += lanes_text(top) + ports_text(top) + transit_text(top) + jobs_text(top, most_jobs);
+  out = wrapped(out, width) + lanes_text(top, width) + ports_text(top, width) +
+        transit_text(top, width) + jobs_text(top, most_jobs, width);
   if (top.jobs.size() > most_jobs) out += fmt::format("and {} more\n", top.jobs.size() - most_jobs);
   return out;
 }

@@ -60,8 +60,9 @@ struct Top {
 /// `before` and `now`: of one switch, in this order. Counters missing in one of them count as 0.
 Top top(const nlohmann::json& before, const nlohmann::json& now);
 
-/// Tables for a terminal. At most `most_jobs` jobs; a line says how many are left out.
-std::string format_top(const Top& top, size_t most_jobs);
+/// Tables for a terminal of `width` columns, or of any (0). At most `most_jobs` jobs; a line says
+/// how many are left out.
+std::string format_top(const Top& top, size_t most_jobs, size_t width = 0);
 
 nlohmann::json top_json(const Top& top);
 

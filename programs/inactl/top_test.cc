@@ -6,6 +6,7 @@
 
 #include <sstream>
 
+#include "common/text_table.h"
 namespace ina::cli {
 namespace {
 
@@ -63,6 +64,18 @@ TEST(Top, TheBusiestJobIsFirstAndANewOneCountsFromNothing) {
   EXPECT_DOUBLE_EQ(found.jobs[1].fragments, 10);
   EXPECT_DOUBLE_EQ(found.jobs[1].offload, 0.75);
   EXPECT_THAT(found.jobs[1].waiting_for, ::testing::ElementsAre(2, 3));
+}
+
+TEST(Top, FitsATerminalAndIsWholeWithoutOne) {
+  Top found = sample();
+  found.jobs[1].name = "uid:1000/" + std::string(60, 'n');
+  std::istringstream lines(format_top(found, 10, 80));
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(columns_of(line), 80u) << line;
+  const std::string text = format_top(found, 10, 80);
+  EXPECT_THAT(text, HasSubstr("nnn…  "));
+  EXPECT_THAT(text, HasSubstr("WAITS FOR"));
+  EXPECT_THAT(text, HasSubstr("ranks 2, 3\n"));
+  EXPECT_THAT(format_top(found, 10), Not(HasSubstr("…")));
 }
 
 TEST(Top, ASwitchThatWasRestartedHasNoNegativeRates) {

@@ -41,11 +41,12 @@ std::string sent_text(const Json& packet) {
 
 }  // namespace
 
-std::string format_trace(const Json& trace) {
+std::string format_trace(const Json& trace, size_t width) {
   TextTable table({"AT US", "LANE", "PORT", "RANK", "TYPE", "SEQ", "OPERATION", "BITMAP",
                    "PRIORITY", "VERDICT", "SLOT", "STATE", "HELD", "SENT"},
                   {false, false, true, false, true, false, false, false, false, true, false, true,
                    false, true});
+  table.set_expendable({7, 8, 12, 6, 1, 10, 11});
   std::map<uint64_t, std::string> operations;
   for (const Json& packet : child(trace, "packets")) {
     const bool has_slot = child(packet, "slot").is_number();
@@ -61,10 +62,10 @@ std::string format_trace(const Json& trace) {
       operations.emplace(number(packet, "operation"), text(packet, "operation_text"));
   }
   std::string out = fmt::format("job {} (id {})\n", text(trace, "job"), number(trace, "id"));
-  if (!table.empty()) out += "\n" + table.str();
+  if (!table.empty()) out += "\n" + table.str(width);
   for (const auto& [number, said] : operations)
     out += (number == operations.begin()->first ? "\n" : "") + said + "\n";
-  return out;
+  return wrapped(out, width);
 }
 
 }  // namespace ina::cli

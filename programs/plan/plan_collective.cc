@@ -73,7 +73,7 @@ CLI::Option* add_optional_choice(CLI::App& app, const std::string& option,
 
 /// "all-reduce:64MiB@250": the collective, its size, and its earliest begin in microseconds.
 Result<themis::Request> parse_request(const std::string& text) {
-  const std::string wrong = "--also: '" + command_line::printable(text) +
+  const std::string wrong = "--also: '" + ina::printable(text) +
                             "' is not COLLECTIVE:SIZE or COLLECTIVE:SIZE@MICROSECONDS";
   const size_t colon = text.find(':');
   if (colon == std::string::npos) return fail(INA_ERR_INVALID, wrong);

@@ -117,7 +117,7 @@ int verify_plan(const Plan& plan, bool is_for_people) {
 }
 
 int complain(const std::string& text) {
-  fmt::print(stderr, "ina-plan: {}\n", command_line::printable(text));
+  fmt::print(stderr, "ina-plan: {}\n", ina::printable(text));
   return command_line::kExitUsage;
 }
 

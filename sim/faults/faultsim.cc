@@ -112,7 +112,7 @@ bool complete(const CLI::App& app, Options& options) {
       restrictions.collectives.push_back(collective);
   if (!options.collectives.empty() && restrictions.collectives.empty()) {
     fmt::print(stderr, "ina-faultsim: --collectives: no collective is called '{}'\n",
-               command_line::printable(options.collectives));
+               ina::printable(options.collectives));
     return false;
   }
   return true;
