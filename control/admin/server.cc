@@ -513,6 +513,10 @@ Result<std::shared_ptr<grpc::ServerCredentials>> credentials(const ServerConfig&
                 "both ends show a certificate");
   auto pem = control::read_tls_files(config.tls, control::kAdminTlsNames);
   if (!pem) return tl::unexpected(pem.error());
+  // gRPC 1.51 speaks TLS 1.2, too, and has no option for that. It takes the ciphers of TLS 1.2, and
+  // of no other version, from this variable: without a key that both ends share, this one serves
+  // nobody. Nothing else of this process reads the variable.
+  ::setenv("GRPC_SSL_CIPHER_SUITES", "ECDHE-PSK-CHACHA20-POLY1305", 1);
   grpc::SslServerCredentialsOptions options(
       GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   options.pem_root_certs = pem->ca;

@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <openssl/ssl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -618,6 +619,26 @@ TEST_F(AdminServerTest, OverTcpNobodyElseGetsIn) {
       "127.0.0.1:" + std::to_string(server_->tcp_port()), grpc::InsecureChannelCredentials()));
   refused(plain);
   EXPECT_TRUE(status_of(*stub(authority_.file(), own)).ok());
+}
+
+TEST_F(AdminServerTest, OverTcpOlderVersionsOfTlsAreNotSpoken) {
+  start(on_tcp());
+  const auto own = authority_.issue("operator");
+  const auto version_of = [&](int most) -> std::string {
+    const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(
+        SSL_CTX_new(TLS_client_method()), &SSL_CTX_free);
+    SSL_CTX_set_max_proto_version(context.get(), most);
+    SSL_CTX_use_certificate_file(context.get(), own.certificate.c_str(), SSL_FILETYPE_PEM);
+    SSL_CTX_use_PrivateKey_file(context.get(), own.key.c_str(), SSL_FILETYPE_PEM);
+    const Fd fd = connect_tcp();
+    const std::unique_ptr<SSL, decltype(&SSL_free)> ssl(SSL_new(context.get()), &SSL_free);
+    SSL_set_fd(ssl.get(), fd.get());
+    const unsigned char h2[] = "\x02h2";
+    SSL_set_alpn_protos(ssl.get(), h2, 3);
+    return SSL_connect(ssl.get()) == 1 ? SSL_get_version(ssl.get()) : "none";
+  };
+  EXPECT_EQ(version_of(TLS1_3_VERSION), "TLSv1.3");
+  EXPECT_EQ(version_of(TLS1_2_VERSION), "none");
 }
 
 TEST_F(AdminServerTest, WhatIsWrongWithTheFilesIsSaidAtTheStart) {
