@@ -454,14 +454,15 @@ void StatusReport::explain_late(const Job& job, Bitmap late, const Links& links,
   json["waiting_for_dead_links"] = std::move(dead_links);
 }
 
-/// Lists workers besides `late` that cannot run: the next fragments, or the end, will wait for
-/// them.
+/// Lists workers besides `late` that cannot run, by how they are held: the next fragments, or the
+/// end, will wait for them.
 void StatusReport::explain_stopped(const Job& job, Bitmap late, Json& json) const {
   for (const uint32_t rank : ranks_of(job.attached() & ~late)) {
     const Job::Worker& worker = job.members[rank];
-    if (!worker.client || process_state(worker.client->peer) != "stopped") continue;
-    json["stopped"].push_back(rank);
-    json["stopped_peers"].push_back(worker.client->peer.text());
+    const std::string state = worker.client ? process_state(worker.client->peer) : "";
+    if (state != "stopped" && state != "frozen") continue;
+    json[state].push_back(rank);
+    json[state + "_peers"].push_back(worker.client->peer.text());
   }
 }
 

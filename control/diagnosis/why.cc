@@ -73,6 +73,7 @@ std::string peer_of(const Case& c, uint64_t rank) {
   // A switch of an earlier version says it of these alone.
   if (peer.empty()) peer = peer_beside(c.now(), "waiting_for", "waiting_for_peers", rank);
   if (peer.empty()) peer = peer_beside(c.now(), "stopped", "stopped_peers", rank);
+  if (peer.empty()) peer = peer_beside(c.now(), "frozen", "frozen_peers", rank);
   // A process without an address is on the switch's host.
   if (peer.starts_with("pid ") && child(c.status(), "host").is_string())
     peer += " on " + text(c.status(), "host");
@@ -230,7 +231,15 @@ const Json* elsewhere(const Case& c, uint64_t rank) {
 
 /// The state of a rank that the job waits for; kinds from the most telling to unknown.
 struct Late {
-  enum class Kind { kStopped, kEnded, kLinkDown, kElsewhere, kUnknown } kind = Kind::kUnknown;
+  enum class Kind {
+    kStopped,
+    kFrozen,
+    kEnded,
+    kBlocked,
+    kLinkDown,
+    kElsewhere,
+    kUnknown
+  } kind = Kind::kUnknown;
   uint64_t rank = 0;
   std::string place;  ///< the port whose link is down; the job in which it waits
 };
@@ -244,8 +253,12 @@ std::vector<Late> late_ranks(const Case& c) {
     const std::string port = entry(c.now(), "waiting_for_dead_links", i);
     if (process == "stopped") {
       one.kind = Late::Kind::kStopped;
+    } else if (process == "frozen") {
+      one.kind = Late::Kind::kFrozen;
     } else if (process == "ended") {
       one.kind = Late::Kind::kEnded;
+    } else if (process == "blocked") {
+      one.kind = Late::Kind::kBlocked;
     } else if (!port.empty()) {
       one.kind = Late::Kind::kLinkDown;
       one.place = port;
@@ -268,25 +281,45 @@ std::string waiting_text(const Case& c, const std::vector<uint64_t>& late) {
                      c.seconds > 0 ? "has waited" : "waits", who(c, late));
 }
 
-/// `waits`: of the stopped ranks `late`, which the job waits for; empty if there are none. Others
-/// may be stopped, too.
-void explain_stopped(const Case& c, std::string waits, std::vector<uint64_t> late,
-                     std::vector<Reason>& reasons) {
-  const auto others = ranks(c.now(), "stopped");
+/// How processes are kept from running until somebody lets them.
+struct Hold {
+  Late::Kind kind;
+  const char* key;  ///< of the status, of ranks that the job does not wait for
+  const char* cause;
+  const char* text;
+};
+constexpr Hold kHolds[] = {
+    {Late::Kind::kStopped, "stopped", "process_stopped",
+     ", by SIGSTOP or a debugger; SIGCONT lets it go on"},
+    {Late::Kind::kFrozen, "frozen", "process_frozen",
+     " by its control group; `systemctl thaw UNIT`, to unpause its container, or 0 in "
+     "cgroup.freeze "
+     "lets it go on"},
+};
+
+/// `waits`: of the ranks `late` that are held so, which the job waits for; empty if there are none.
+/// Others may be held, too.
+void explain_hold(const Case& c, const Hold& hold, std::string waits, std::vector<uint64_t> late,
+                  std::vector<Reason>& reasons) {
+  const auto others = ranks(c.now(), hold.key);
   if (!others.empty()) {
     const std::string them = who(c, others);
-    waits +=
-        waits.empty()
-            ? fmt::format("the {} of {} {} stopped", verb(others, "process", "processes"), them,
-                          verb(others, "is", "are"))
-            : fmt::format(", and so {} {} of {}, which {} contributed", verb(others, "is", "are"),
-                          verb(others, "that", "those"), them, verb(others, "has", "have"));
+    waits += waits.empty() ? fmt::format("the {} of {} {} {}", verb(others, "process", "processes"),
+                                         them, verb(others, "is", "are"), hold.key)
+                           : fmt::format(", and so {} {} of {}, which {} contributed",
+                                         verb(others, "is", "are"), verb(others, "that", "those"),
+                                         them, verb(others, "has", "have"));
     late.insert(late.end(), others.begin(), others.end());
     std::ranges::sort(late);
   }
-  if (!late.empty())
-    reasons.push_back(
-        {"process_stopped", waits + ", by SIGSTOP or a debugger; SIGCONT lets it go on", late});
+  if (!late.empty()) reasons.push_back({hold.cause, waits + hold.text, late});
+}
+
+/// Of ranks that the job does not wait for.
+void explain_holds(const Case& c, const std::vector<Late>& late, std::vector<Reason>& reasons) {
+  for (const Hold& hold : kHolds)
+    if (std::ranges::none_of(late, [&](const Late& one) { return one.kind == hold.kind; }))
+      explain_hold(c, hold, "", {}, reasons);
 }
 
 void explain_late(const Case& c, const std::vector<Late>& late, Late::Kind kind,
@@ -308,9 +341,18 @@ void explain_late(const Case& c, const std::vector<Late>& late, Late::Kind kind,
                                         ranks_text(there), verb(there, "has", "have"));
   switch (kind) {
     case Late::Kind::kStopped:
-      return explain_stopped(
-          c, waits + verb(these, ": its process is stopped", ": their processes are stopped"),
+    case Late::Kind::kFrozen: {
+      const Hold& hold = *std::ranges::find(kHolds, kind, &Hold::kind);
+      return explain_hold(
+          c, hold, waits + verb(these, ": its process is ", ": their processes are ") + hold.key,
           these, reasons);
+    }
+    case Late::Kind::kBlocked:
+      return reasons.push_back(
+          {"process_blocked",
+           waits + verb(these, ": its process waits", ": their processes wait") +
+               " within the kernel (state D): for a disk, a file server or a driver",
+           these});
     case Late::Kind::kEnded:
       return reasons.push_back({"process_ended",
                                 waits + verb(these, ": its process has", ": their processes have") +
@@ -347,7 +389,7 @@ void explain_leaving(const Case& c, std::vector<Reason>& reasons) {
                               early});
   for (const uint64_t rank : ranks(c.now(), "joined"))
     if (!left.empty() && !contains(left, rank)) others.push_back(rank);
-  explain_stopped(c, "", {}, reasons);
+  explain_holds(c, {}, reasons);
   const std::string have = left.empty()
                                ? "some ranks have"
                                : fmt::format("{} {}", ranks_text(left), verb(left, "has", "have"));
@@ -361,10 +403,10 @@ void explain_leaving(const Case& c, std::vector<Reason>& reasons) {
 
 void explain_standstill(const Case& c, std::vector<Reason>& reasons) {
   const auto late = late_ranks(c);
-  if (std::ranges::none_of(late, [](const Late& one) { return one.kind == Late::Kind::kStopped; }))
-    explain_stopped(c, "", {}, reasons);
-  for (const auto kind : {Late::Kind::kStopped, Late::Kind::kEnded, Late::Kind::kLinkDown,
-                          Late::Kind::kElsewhere, Late::Kind::kUnknown})
+  explain_holds(c, late, reasons);
+  for (const auto kind :
+       {Late::Kind::kStopped, Late::Kind::kFrozen, Late::Kind::kEnded, Late::Kind::kBlocked,
+        Late::Kind::kLinkDown, Late::Kind::kElsewhere, Late::Kind::kUnknown})
     explain_late(c, late, kind, reasons);
   if (late.empty() && reasons.empty())
     reasons.push_back(

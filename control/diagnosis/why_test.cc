@@ -224,6 +224,38 @@ const Row kRows[] = {
      "process_stopped",
      {2},
      {"rank 2 (pid 4711)", "its process is stopped"}},
+    {"AFrozenProcess",
+     [](size_t, Json& job, Json&) {
+       stand_still(job);
+       job.update({{"waiting_for", {2}},
+                   {"waiting_for_peers", {"pid 4711"}},
+                   {"waiting_for_processes", {"frozen"}},
+                   {"frozen", {1}},
+                   {"frozen_peers", {"pid 4712"}}});
+     },
+     "process_frozen",
+     {1, 2},
+     {"rank 2 (pid 4711)", "its process is frozen, and so is that of rank 1 (pid 4712)",
+      "by its control group; `systemctl thaw UNIT`"}},
+    {"AFrozenProcessBesideOneThatIsLate",
+     [](size_t, Json& job, Json&) {
+       stand_still(job);
+       job.update({{"waiting_for", {2}},
+                   {"waiting_for_processes", {"runs"}},
+                   {"frozen", {0}},
+                   {"frozen_peers", {"pid 4712"}}});
+     },
+     "process_frozen",
+     {0},
+     {"the process of rank 0 (pid 4712) is frozen by its control group"}},
+    {"AProcessThatWaitsForADisk",
+     [](size_t, Json& job, Json&) {
+       stand_still(job);
+       job.update({{"waiting_for", {2}}, {"waiting_for_processes", {"blocked"}}});
+     },
+     "process_blocked",
+     {2},
+     {"its process waits within the kernel (state D)"}},
     {"ASecondStoppedProcessThatHasContributed",
      [](size_t, Json& job, Json&) {
        stand_still(job);
