@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -48,19 +50,13 @@ class OutputFile {
 
   bool is_wanted() const { return fd_.get() >= 0; }
 
-  /// Replaces what the file holds.
+  /// Replaces what the file holds, which stays if the result cannot be written whole.
   Result<void> write(std::string_view text) {
     if (!is_wanted()) return {};
     struct stat status {};
     const bool is_file = ::fstat(fd_.get(), &status) == 0 && S_ISREG(status.st_mode);
-    if (is_file && path_ != "-" && ::ftruncate(fd_.get(), 0) != 0)
-      return fail(INA_ERR_INVALID, problem(errno));
-    while (!text.empty()) {
-      const ssize_t written = ::write(fd_.get(), text.data(), text.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) return fail(INA_ERR_INVALID, problem(errno));
-      text.remove_prefix(static_cast<size_t>(written));
-    }
+    const int error = is_file && path_ != "-" ? replace(text, status) : write_all(fd_.get(), text);
+    if (error != 0) return fail(INA_ERR_INVALID, problem(error));
     is_new_ = false;
     return {};
   }
@@ -68,7 +64,39 @@ class OutputFile {
  private:
   explicit OutputFile(std::string path) : path_(std::move(path)) {}
   std::string problem(int error) const {
-    return "cannot write " + path_ + ": " + std::strerror(error);
+    return "cannot write " + path_ + ": " + std::strerror(error) +
+           (error == ENOSPC || error == EDQUOT ? ": free some space, or name another file" : "") +
+           (error == EFBIG ? ": the limit of a file's size (ulimit -f) is too low" : "");
+  }
+
+  /// errno, or 0.
+  static int write_all(int fd, std::string_view text) {
+    while (!text.empty()) {
+      const ssize_t written = ::write(fd, text.data(), text.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) return errno;
+      text.remove_prefix(static_cast<size_t>(written));
+    }
+    return 0;
+  }
+
+  /// Another file with the text takes the place of the one that is there, or where a link leads.
+  int replace(std::string_view text, const struct stat& old) {
+    const std::unique_ptr<char, decltype(&::free)> real(::realpath(path_.c_str(), nullptr),
+                                                        &::free);
+    if (!real) return errno;
+    const std::string made = real.get() + (".new-" + std::to_string(::getpid()));
+    Fd fd(::open(made.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    // In a folder that gives no room to another file its owner may still write to this one.
+    if (!fd && (errno == EACCES || errno == EPERM || errno == EROFS))
+      return ::ftruncate(fd_.get(), 0) != 0 ? errno : write_all(fd_.get(), text);
+    if (!fd) return errno;
+    int error = write_all(fd.get(), text);
+    if (error == 0 && ::fchmod(fd.get(), old.st_mode & 07777) != 0) error = errno;
+    if (error == 0 && ::fsync(fd.get()) != 0) error = errno;
+    if (error == 0 && ::rename(made.c_str(), real.get()) != 0) error = errno;
+    if (error != 0) ::unlink(made.c_str());
+    return error;
   }
 
   std::string path_;

@@ -41,7 +41,7 @@ Result<void> FallbackPlaces::attach(Client& client) {
     const auto epoch = records_.next_epoch(job);
     if (!epoch) return tl::unexpected(epoch.error());
     job.epoch = *epoch;
-    records_.save(job);  // on disk before anybody hears of it
+    (void)records_.save(job);  // on disk before anybody hears of it
   }
   job.instance = job.epoch;  // epochs are never used twice, not even after a restart of the switch
   if (auto attached = attach_to_lanes(job); !attached) return attached;

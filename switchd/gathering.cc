@@ -41,7 +41,7 @@ void Gathering::begin(Job& job) {
   job.state = Job::State::kRunning;
   job.reserved_until = 0;
   // On disk before anybody may start: a worker that runs must be known after a restart.
-  records_.save(job);
+  (void)records_.save(job);
   logging::info("job running", job.owner())("job", job.name)("id", value(job.id))(
       "epoch", job.epoch)("workers", job.workers);
   for (Job::Worker& member : job.members) connections_.send(*member.client, answer::Ready{});

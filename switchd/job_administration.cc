@@ -77,7 +77,11 @@ admin::Answer JobAdministration::create(const admin::CreateJob& request, const s
   if (!admitted) return decline(Code::kNoRoom, admitted.error().text);
   Job& job = **admitted;
   job.reserved_until = now_ns() + request.ttl_ns;
-  records_.save(job);  // on disk before anybody hears of it
+  // On disk before anybody hears of it: whoever has the ticket relies on that.
+  if (const auto saved = records_.save(job); !saved) {
+    ending_.remove(job);
+    return decline(Code::kUnavailable, "the job was not made: " + saved.error().text);
+  }
   offers_.offer();
   return description(job, request.ttl_ns);
 }

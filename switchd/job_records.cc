@@ -85,9 +85,11 @@ SavedJob JobRecords::new_job(const std::string& name, uint32_t workers) {
   return fresh;
 }
 
-void JobRecords::save(const Job& job) {
-  if (auto saved = state_.put(saved_of(job, Moment::now())); !saved)
+Result<void> JobRecords::save(const Job& job) {
+  auto saved = state_.put(saved_of(job, Moment::now()));
+  if (!saved)
     logging::error("job not saved", job.owner())("job", job.name)("text", saved.error().text);
+  return saved;
 }
 
 void JobRecords::forget(const Job& job) {

@@ -34,9 +34,9 @@ class JobRecords {
   SavedJob new_job(const std::string& name, uint32_t workers);
   /// Epochs count on within a boot of the switch.
   Result<uint32_t> next_epoch(const Job& job) const { return state_.epoch_after(job.epoch); }
-  /// Returns when it is on disk. A job that cannot be saved goes on, but would not survive a
-  /// restart.
-  void save(const Job& job);
+  /// Returns when it is on disk. A job that cannot be saved may go on, but would not survive a
+  /// restart. The log says so, and each later change tries to save all.
+  Result<void> save(const Job& job);
   void forget(const Job& job);
 
  private:

@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,13 +30,57 @@ tl::unexpected<Error> system_error(const char* what, const std::string& path) {
   std::string hint = "set control.state to a path whose folder the switch may write to";
   if (error == ENOENT || error == ENOTDIR) hint = "create its folder first, or " + hint;
   if (error == ENOSPC || error == EDQUOT) hint = "free some space";
+  if (error == EFBIG) hint = "raise the limit of a file's size (ulimit -f, LimitFSIZE)";
   return fail(INA_ERR_INVALID, fmt::format("cannot {} the state file {}: {}; {}", what, path,
                                            std::strerror(error), hint));
+}
+
+// A file has room in steps of this, so that most changes need no more.
+constexpr size_t kStepBytes = 16384;
+
+/// Room on the disk for the text, and for some more jobs; the file's size stays. If there is none,
+/// the next write may fail.
+void reserve(int fd, size_t text_bytes) {
+  const size_t room = (text_bytes / kStepBytes + 1) * kStepBytes;
+  (void)::fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(room));
+}
+
+/// Beside the file stands its predecessor, whose room on the disk the next one takes: a full disk
+/// does not keep a switch from starting again.
+std::string spare_of(const std::string& path) {
+  return path + ".spare";
+}
+
+/// The file that is written next, as `temporary`: the spare one, if it is there and nobody else's.
+/// Anybody may have put another there, in a folder that others may write to.
+Fd next_file(const std::string& path, const std::string& temporary) {
+  ::unlink(temporary.c_str());  // left by a switch that was killed
+  Fd fd(::open(spare_of(path).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat status {};
+  if (fd && ::fstat(fd.get(), &status) == 0 && S_ISREG(status.st_mode) &&
+      status.st_uid == ::geteuid() && status.st_nlink == 1 && (status.st_mode & 077) == 0 &&
+      ::rename(spare_of(path).c_str(), temporary.c_str()) == 0)
+    return fd;
+  ::unlink(spare_of(path).c_str());
+  return Fd(::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
 }
 
 std::string folder_of(const std::string& path) {
   const size_t slash = path.find_last_of('/');
   return slash == std::string::npos ? "." : path.substr(0, slash + 1);
+}
+
+/// The reason why the file could not be written, as far as can be seen without writing; 0: none.
+int no_room(const std::string& path) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < kStepBytes) return EFBIG;
+  struct stat spare {};
+  if (::stat(spare_of(path).c_str(), &spare) == 0 &&
+      static_cast<size_t>(spare.st_blocks) * 512 >= kStepBytes)
+    return 0;
+  struct statvfs disk {};
+  const bool known = ::statvfs(folder_of(path).c_str(), &disk) == 0 && disk.f_blocks != 0;
+  return known && disk.f_bavail * disk.f_frsize < kStepBytes ? ENOSPC : 0;
 }
 
 /// The file at `path`, open and locked. `create`: O_CREAT, or 0: nothing if there is no file.
@@ -66,6 +112,23 @@ Result<Fd> open_locked(const std::string& path, int create) {
         now.st_dev == opened.st_dev)
       return fd;
   }
+}
+
+/// Gives the file the text, and nothing else, on the disk. `path`: for errors.
+Result<void> write_all(int fd, const std::string& text, const std::string& path) {
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t wrote =
+        ::pwrite(fd, text.data() + done, text.size() - done, static_cast<off_t>(done));
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) return system_error("write", path);
+    done += static_cast<size_t>(wrote);
+  }
+  const auto size = static_cast<off_t>(text.size());
+  struct stat status {};
+  const bool longer = ::fstat(fd, &status) != 0 || status.st_size > size;
+  if (longer && ::ftruncate(fd, size) != 0) return system_error("shorten", path);
+  if (::fsync(fd) != 0) return system_error("sync", path);
+  return {};
 }
 
 Json to_json(const SavedJob& job) {
@@ -177,6 +240,10 @@ Result<void> StateFile::check(const std::string& path) {
   if (::access(folder_of(path).c_str(), W_OK | X_OK) != 0) return system_error("write", path);
   auto lock = open_locked(path, 0);
   if (!lock) return tl::unexpected(lock.error());
+  if (const int error = no_room(path); error != 0) {
+    errno = error;
+    return system_error("write", path);
+  }
   return *lock ? StateFile(path, std::move(*lock)).read() : Result<void>();
 }
 
@@ -227,23 +294,23 @@ Result<void> StateFile::write() {
   for (const SavedJob& job : jobs_) json["jobs"].push_back(to_json(job));
   const std::string text = json.dump(1) + "\n";
   const std::string temporary = path_ + ".new";
-  ::unlink(temporary.c_str());  // left by a switch that was killed
-  Fd fd(::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  Fd fd = next_file(path_, temporary);
   if (!fd) return system_error("write", path_);
-  const auto give_up = [&](const char* what) {
-    auto error = system_error(what, path_);
-    ::unlink(temporary.c_str());
-    return error;
-  };
   // Locked before it takes the place of the file that is locked now.
-  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return give_up("lock");
-  for (size_t done = 0; done < text.size();) {
-    const ssize_t wrote = ::write(fd.get(), text.data() + done, text.size() - done);
-    if (wrote < 0) return give_up("write");
-    done += static_cast<size_t>(wrote);
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return system_error("lock", path_);
+  const auto written = write_all(fd.get(), text, path_);
+  if (!written) {
+    (void)::rename(temporary.c_str(), spare_of(path_).c_str());
+    return written;
   }
-  if (::fsync(fd.get()) != 0) return give_up("sync");
-  if (::rename(temporary.c_str(), path_.c_str()) != 0) return give_up("replace");
+  // The file before is the next spare one. A file system that cannot exchange two has none.
+  const bool kept =
+      ::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) == 0;
+  if (!kept && ::rename(temporary.c_str(), path_.c_str()) != 0)
+    return system_error("replace", path_);
+  reserve(fd.get(), text.size());
+  if (kept && ::rename(temporary.c_str(), spare_of(path_).c_str()) == 0)
+    reserve(lock_.get(), text.size());
   lock_ = std::move(fd);
   const Fd directory(::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!directory || ::fsync(directory.get()) != 0) return system_error("sync the folder of", path_);

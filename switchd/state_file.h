@@ -1,6 +1,7 @@
 // The switch's memory across restarts: how often it has started, and the running jobs. One JSON
 // file, replaced as a whole and synced to disk on every change. The file changes when a job starts
-// or ends, and never on the packet path.
+// or ends, and never on the packet path. Beside it stays its predecessor (PATH.spare), whose room the
+// next change takes.
 //
 // Epochs. A job's epoch is boot counter << 12 | number within the boot, and never goes back. The
 // boot counter is on disk before any port opens, and so is each epoch before it is used.

@@ -6,11 +6,11 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 
 #include "bench/perf/gather.h"
 #include "bench/perf/pattern.h"
 #include "common/command_line.h"
+#include "common/output_file.h"
 
 namespace ina::perf {
 namespace {
@@ -188,8 +188,8 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
     if (!numeric.empty())
       options.numeric = numeric == "native" ? INA_NUMERIC_NATIVE : INA_NUMERIC_REPRODUCIBLE;
     // Better now than after an hour of measuring.
-    if (!options.json_file.empty() && !std::ofstream(options.json_file, std::ios::app))
-      throw CLI::ValidationError(options.json_file + " cannot be written");
+    if (const auto file = OutputFile::open(options.json_file); !file)
+      throw CLI::ValidationError(file.error().text);
   } catch (const CLI::ParseError& error) {
     return command_line::end(app, error, argc > 0 ? argv[0] : "");
   }

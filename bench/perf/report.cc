@@ -14,6 +14,7 @@
 
 #include "bench/perf/pattern.h"
 #include "common/json/json.h"
+#include "common/output_file.h"
 #include "perf_commit.h"  // generated: INA_PERF_COMMIT
 
 namespace ina::perf {
@@ -129,11 +130,9 @@ std::string write_json(const Options& options, const std::vector<Row>& rows) {
                   {"machine", machine()}};
   json["rows"] = nlohmann::ordered_json::array();
   for (const Row& row : rows) json["rows"].push_back(to_json(row));
-  std::ofstream file(options.json_file);
-  file << json.dump(2) << '\n';
-  file.close();
-  if (!file) return fmt::format("{} cannot be written: {}", options.json_file, strerror(errno));
-  return {};
+  auto file = OutputFile::open(options.json_file);
+  const auto written = file ? file->write(json.dump(2) + "\n") : tl::unexpected(file.error());
+  return written ? "" : written.error().text;
 }
 
 }  // namespace ina::perf

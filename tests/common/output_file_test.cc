@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -53,6 +55,31 @@ TEST(OutputFile, WhatCannotBeWrittenIsToldThen) {
   auto full = OutputFile::open("/dev/full");
   ASSERT_TRUE(full);
   EXPECT_FALSE(full->write("result"));
+}
+
+TEST(OutputFile, AResultThatDoesNotFitLeavesTheOldOne) {
+  test::TempDir folder;
+  std::ofstream(folder / "old") << "before";
+  std::filesystem::create_symlink(folder / "old", folder / "link");
+  ::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small{1024, before.rlim_max};
+  for (const char* name : {"old", "link"}) {
+    auto file = OutputFile::open(folder / name);
+    ASSERT_TRUE(file);
+    ::setrlimit(RLIMIT_FSIZE, &small);
+    const auto written = file->write(std::string(4096, 'x'));
+    ::setrlimit(RLIMIT_FSIZE, &before);
+    ASSERT_FALSE(written);
+    EXPECT_THAT(written.error().text, testing::HasSubstr("(ulimit -f) is too low"));
+    EXPECT_EQ(content_of(folder / "old"), "before");
+    ASSERT_TRUE(file->write("after")) << "as soon as it fits";
+    EXPECT_EQ(content_of(folder / "old"), "after");
+    std::ofstream(folder / "old") << "before";
+  }
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder / ""), {}), 2);
 }
 
 TEST(OutputFile, NoPathIsNoFile) {

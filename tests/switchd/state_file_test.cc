@@ -218,5 +218,34 @@ TEST_F(StateFileTest, RestOfAWriteThatWasCutShortDoesNoHarm) {
   EXPECT_THAT(file->jobs(), ElementsAre(sample(1)));
 }
 
+TEST_F(StateFileTest, TheNextWriteHasRoomOnTheDisk) {
+  auto file = StateFile::open(path());
+  ASSERT_TRUE(file && file->put(sample(1)));
+  struct stat spare {};
+  ASSERT_EQ(::stat((path() + ".spare").c_str(), &spare), 0);
+  EXPECT_GE(spare.st_blocks * 512, 16384) << "kept for it";
+  const ino_t inode = spare.st_ino;
+  ASSERT_TRUE(file->put(sample(2, "other")));
+  ASSERT_EQ(::stat(path().c_str(), &spare), 0);
+  EXPECT_EQ(spare.st_ino, inode) << "the spare file is the next one";
+}
+
+TEST_F(StateFileTest, AFileThatAnotherPutThereIsNotWrittenTo) {
+  const std::string spare = path() + ".spare";
+  const std::string victim = dir_ / "victim";
+  for (const bool soft : {true, false}) {
+    std::ofstream(victim) << "mine";
+    std::filesystem::remove(spare);
+    if (soft)
+      std::filesystem::create_symlink(victim, spare);
+    else
+      std::filesystem::create_hard_link(victim, spare);
+    ASSERT_TRUE(StateFile::open(path()));
+    std::stringstream text;
+    text << std::ifstream(victim).rdbuf();
+    EXPECT_EQ(text.str(), "mine");
+  }
+}
+
 }  // namespace
 }  // namespace ina::switchd
