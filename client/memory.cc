@@ -9,6 +9,7 @@
 #include <cstring>
 #include <string>
 
+#include "common/memory_file.h"
 #include "common/sealed_memory.h"
 #include "common/system_text.h"
 #include "io/shm/layout.h"
@@ -46,7 +47,7 @@ Result<RegisteredMemory> make_memory(size_t bytes) {
   memory.bytes = bytes;
   memory.file = Fd(::memfd_create("ina-alloc", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.file) return no_memory("cannot create shared memory");
-  if (!may_have_size(bytes) || ::ftruncate(memory.file.get(), static_cast<off_t>(bytes)) != 0)
+  if (!set_size(memory.file.get(), bytes))
     return no_memory("cannot size shared memory to " + std::to_string(bytes) + " bytes");
   void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.file.get(), 0);
   if (address == MAP_FAILED)

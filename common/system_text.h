@@ -43,14 +43,4 @@ inline Error system_error(const std::string& what, int error = errno) {
   return {used_up ? INA_ERR_NO_MEMORY : INA_ERR_INTERNAL, what + ": " + system_text(error)};
 }
 
-/// True if a file may have `bytes`. Where not, the kernel would end the process (SIGXFSZ).
-inline bool may_have_size(size_t bytes) {
-  rlimit now{};
-  if (::getrlimit(RLIMIT_FSIZE, &now) != 0 || now.rlim_cur == RLIM_INFINITY ||
-      bytes <= now.rlim_cur)
-    return true;
-  errno = EFBIG;
-  return false;
-}
-
 }  // namespace ina

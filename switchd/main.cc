@@ -10,7 +10,6 @@
 #include <spdlog/spdlog.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -28,7 +27,9 @@
 #include "common/logging/file_sink.h"
 #include "common/logging/journal.h"
 #include "common/logging/record.h"
+#include "common/process_limits.h"
 #include "common/sealed_memory.h"
+#include "common/standard_error.h"
 #include "control/doorman.h"
 #include "io/ethdev/device_arguments.h"
 #include "io/ethdev/eal.h"
@@ -85,6 +86,8 @@ Result<std::shared_ptr<logging::FileSink>> set_up_log(const config::LogConfig& l
     auto opened = logging::FileSink::open(log.file, "log.file");
     if (!opened) return tl::unexpected(opened.error());
     file = std::move(*opened);
+    // Another switch may write to this file. This one does when it serves.
+    file->hold();
     logger = std::make_shared<spdlog::logger>("switchd", file);
   }
   logger->set_pattern(logging::pattern_of(log.format));
@@ -283,18 +286,11 @@ Result<std::nullptr_t> start_metrics(const config::Config& config, admin::Queue&
 }
 #endif
 
-/// As many descriptors as the switch may have.
-void raise_file_limit() {
-  rlimit files{};
-  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
-  files.rlim_cur = files.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &files);
-}
-
 /// Finds what would make the start fail before anything is opened.
-Result<void> look_ahead(const config::Config& config, const Machine& machine) {
+Result<void> look_ahead(const config::Config& config, const Machine& machine,
+                        const std::string& config_file) {
   std::string problems;
-  for (const Finding& finding : preflight(config, machine).findings) {
+  for (const Finding& finding : preflight(config, machine, config_file).findings) {
     if (!finding.fatal)
       logging::warn("start")("check", finding.check)("text", finding.text);
     else
@@ -307,14 +303,14 @@ Result<void> look_ahead(const config::Config& config, const Machine& machine) {
 /// The reasons why a switch with another configuration could not start, without those that this
 /// switch itself causes.
 std::vector<std::string> obstacles_beside(const config::Config& running, const config::Config& next,
-                                          const Program& program) {
+                                          const Program& program, const std::string& file) {
   std::vector<std::string> texts;
   if (std::string problem = program.problem(); !problem.empty()) texts.push_back(problem);
   Machine machine = Machine::here();
   machine.free_bytes += row_memory_bytes(running);
   machine.free_hugepage_bytes += wanted_hugepage_bytes(running);
-  const std::vector<Finding> own = preflight(running, machine).findings;
-  for (const Finding& finding : preflight(next, machine).findings)
+  const std::vector<Finding> own = preflight(running, machine, file).findings;
+  for (const Finding& finding : preflight(next, machine, file).findings)
     if (finding.fatal && std::ranges::find(own, finding.text, &Finding::text) == own.end())
       texts.push_back(finding.text);
   return texts;
@@ -325,7 +321,7 @@ Configuration::Daemon daemon_of(const std::shared_ptr<Configuration>& configurat
                                 const Program& program) {
   return {.obstacles =
               [running = configuration.get(), &program](const config::Config& next) {
-                return obstacles_beside(running->running().config, next, program);
+                return obstacles_beside(running->running().config, next, program, running->file());
               },
           .set_log_level = set_log_level,
           .reloading = ServiceManager::reloading,
@@ -333,10 +329,11 @@ Configuration::Daemon daemon_of(const std::shared_ptr<Configuration>& configurat
 }
 
 /// `--check`: one line a finding, then what was not looked at. The exit status of the program.
-int check_only(const config::Config& config, const std::string& name) {
-  const Preflight result = preflight(config, Machine::here());
+int check_only(const config::Config& config, const std::string& file) {
+  const std::string name = file.empty() ? "defaults" : file;
+  const Preflight result = preflight(config, Machine::here(), file);
   for (const Finding& finding : result.findings)
-    fmt::print(stderr, "{}: {}{}\n", name, finding.fatal ? "" : "warning: ", finding.text);
+    tell_stderr(name.c_str(), (finding.fatal ? "" : "warning: ") + finding.text);
   if (result.may_start()) fmt::print("{}: ok\n", name);
   for (const std::string& text : result.not_checked) fmt::print("not checked: {}\n", text);
   return result.may_start() ? 0 : kExitStart;
@@ -390,12 +387,12 @@ Result<std::optional<Configuration::Version>> serve(
     const std::shared_ptr<logging::FileSink>& log) {
   const config::Config& config = configuration->running().config;
   // Before there is a thread, a lock or a descriptor that it could have a copy of.
-  raise_file_limit();
   auto doorman = control::Doorman::start();
   if (!doorman) return tl::unexpected(doorman.error());
   const uint32_t lanes = config.switchd.lcores;
   const Machine machine = Machine::here();
-  if (auto ready = look_ahead(config, machine); !ready) return tl::unexpected(ready.error());
+  if (auto ready = look_ahead(config, machine, configuration->file()); !ready)
+    return tl::unexpected(ready.error());
   // First of all: no packet may meet an epoch that the last process gave out too.
   auto state = StateFile::open(config.control.state_path());
   if (!state) return tl::unexpected(state.error());
@@ -461,6 +458,7 @@ Result<std::optional<Configuration::Version>> serve(
     if (!started) return tl::unexpected(started.error());
     threads = std::move(*started);
   }
+  if (log) log->release();
   logging::info("serving")("version", INA_PROJECT_VERSION)("lcores", lanes)(
       "slots", config.aggregator.slots)("slot_bytes", config.aggregator.slot_bytes)(
       "policy", name(config.aggregator.policy.kind))("kernels", aggregator::kernel_target())(
@@ -489,8 +487,18 @@ Result<std::optional<Configuration::Version>> serve(
 }
 
 int start_failed(const std::string& text) {
-  fmt::print(stderr, "ina-switchd: {}\n", text);
+  tell_stderr("ina-switchd", text);
   return kExitStart;
+}
+
+/// On standard error, wherever the log goes: who starts a switch looks there.
+int cannot_serve(const std::string& text, const config::LogConfig& log,
+                 const std::shared_ptr<logging::FileSink>& file) {
+  if (file)
+    std::fputs(file->discard().c_str(), stderr);
+  else
+    logging::critical("cannot serve")("text", text);
+  return file || log.format == LogFormat::kJournal ? start_failed(text) : kExitStart;
 }
 
 /// The switch does not start with a configuration that a running one was given: it goes on with the
@@ -498,7 +506,7 @@ int start_failed(const std::string& text) {
 int go_back(const std::optional<Handover>& handed, const Program& program, int status,
             const std::string& why) {
   if (!handed || !handed->previous) return status;
-  fmt::print(stderr, "ina-switchd: back to the configuration before: {}\n", why);
+  tell_stderr("ina-switchd", "back to the configuration before: " + why);
   return start_failed(program.execute({.source = *handed->previous, .failure = why}).text);
 }
 
@@ -524,8 +532,9 @@ int serve_on(const std::shared_ptr<Configuration>& configuration,
   ::mallopt(M_TOP_PAD, 16 << 20);
   const auto served = serve(configuration, *log);
   if (!served) {
-    logging::critical("cannot serve")("text", served.error().text);
-    return go_back(handed, program, kExitStart, served.error().text);
+    const std::string& why = served.error().text;
+    return go_back(handed, program, cannot_serve(why, configuration->running().config.log, *log),
+                   why);
   }
   if (!*served) return 0;
   return start_failed(
@@ -568,11 +577,11 @@ int run(int argc, char** argv) {
   auto version = handed ? configuration->parse(handed->source) : configuration->read();
   if (!version) {
     const std::string text = text_of(version.error());
-    fmt::print(stderr, "{}\n", text);
+    fmt::print(stderr, "{}\n", printable(text, "\n"));
     return go_back(handed, program, kExitConfig, text);
   }
   if (self_test) return test_machine(version->config, json);
-  if (check) return check_only(version->config, config_file.empty() ? "defaults" : config_file);
+  if (check) return check_only(version->config, config_file);
   configuration->set_running(std::move(*version));
   return serve_on(configuration, handed, program);
 }
@@ -581,10 +590,11 @@ int run(int argc, char** argv) {
 }  // namespace ina::switchd
 
 int main(int argc, char** argv) {
+  ina::prepare_limits();
   try {
     return ina::switchd::run(argc, argv);
   } catch (const std::exception& e) {
-    fmt::print(stderr, "ina-switchd: {}\n", e.what());
+    ina::tell_stderr("ina-switchd", e.what());
     return 1;
   }
 }

@@ -173,12 +173,14 @@ constexpr Check kChecks[] = {
     {"control.token_file", check_tokens},
     {"control.tls_certificate", check_tls},
     {"admin.socket", check_admin_socket},
+    {"places", check_same_places},
     {"admin.group", check_admin_group},
     {"admin.listen", check_admin_listen},
     {"metrics.listen", check_metrics},
     {"log.file", check_log},
     {"eal.cpus", check_cpus},
     {"memory", check_memory},
+    {"limits", check_limits},
     {"eal.memory", check_eal_memory},
     {"ports", check_ports},
 };
@@ -205,11 +207,12 @@ bool Preflight::may_start() const {
   return std::ranges::none_of(findings, &Finding::fatal);
 }
 
-Preflight preflight(const config::Config& config, const Machine& machine) {
+Preflight preflight(const config::Config& config, const Machine& machine,
+                    const std::string& config_file) {
   Preflight result;
   for (const Check& check : kChecks) {
     Report report(check.name, result);
-    check.run({config, machine}, report);
+    check.run({config, machine, config_file}, report);
   }
   return result;
 }

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/process_limits.h"
 #include "switchd/config/config.h"
 #include "switchd/machine_files.h"
 
@@ -29,6 +30,8 @@ struct Machine {
   bool raw_sockets = false;    ///< CAP_NET_RAW
   bool network_admin = false;  ///< CAP_NET_ADMIN
   bool bpf = false;            ///< CAP_BPF, or CAP_SYS_ADMIN
+  bool locks_memory = true;    ///< CAP_IPC_LOCK: RLIMIT_MEMLOCK does not count
+  LimitSource limits;
   /// MTU of an interface of the kernel; nothing if there is none of that name.
   std::function<std::optional<uint32_t>(const std::string&)> mtu_of;
   std::function<uint32_t(const std::string&)> receive_queues_of;
@@ -48,7 +51,9 @@ struct Preflight {
   bool may_start() const;
 };
 
-Preflight preflight(const config::Config& config, const Machine& machine);
+/// `config_file`: the path that the configuration was read from; empty: there is none.
+Preflight preflight(const config::Config& config, const Machine& machine,
+                    const std::string& config_file = "");
 
 /// DPDK's memory (eal.memory) that the ports of a configuration need, in bytes.
 struct EalMemory {
@@ -61,6 +66,9 @@ EalMemory needed_eal_memory(const config::Config& config, bool hugepages);
 /// size of the value rows.
 uint64_t wanted_hugepage_bytes(const config::Config& config);
 bool takes_hugepages(const config::Config& config, const Machine& machine);
+
+/// What the switch needs of the process's limits, without jobs.
+LimitNeeds needed_limits(const config::Config& config);
 
 /// Memory of the aggregator's value rows, in bytes, of all lanes.
 uint64_t row_memory_bytes(const config::Config& config);

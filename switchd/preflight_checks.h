@@ -11,6 +11,7 @@ namespace ina::switchd {
 struct Asked {
   const config::Config& config;
   const Machine& machine;
+  const std::string& config_file;  ///< empty: there is none
 };
 
 /// Where a check puts what it finds.
@@ -35,6 +36,12 @@ class Report {
 std::string socket_problem(const std::string& path, int type, const std::string& setting);
 std::string listen_problem(const std::string& listen, const std::string& setting);
 std::string log_problem(const std::string& path);
+
+/// Files and addresses that are the same, by whatever name.
+void check_same_places(const Asked& asked, Report& report);
+
+/// Limits of the process (ulimit).
+void check_limits(const Asked& asked, Report& report);
 
 /// An Ethernet port: the source of its device, and whether frames fit.
 void check_port(const Asked& asked, const config::PortConfig& port, Report& report);

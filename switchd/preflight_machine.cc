@@ -146,6 +146,7 @@ Machine Machine::here(const MachineFiles& files) {
   machine.raw_sockets = has(CAP_NET_RAW);
   machine.network_admin = has(CAP_NET_ADMIN);
   machine.bpf = has(CAP_BPF) || has(CAP_SYS_ADMIN);
+  machine.locks_memory = has(CAP_IPC_LOCK);
   machine.mtu_of = io::mtu_of_interface;
   machine.receive_queues_of = ina::receive_queues_of;
   machine.pci_driver_of = [files](const std::string& address) {

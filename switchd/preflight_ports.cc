@@ -9,6 +9,7 @@
 #include "io/ethdev/buffer_budget.h"
 #include "io/ethdev/device_limits.h"
 #include "io/ethdev/interface_lock.h"
+#include "io/ethdev/known_drivers.h"
 #include "switchd/preflight_checks.h"
 
 namespace ina::switchd {
@@ -179,6 +180,8 @@ struct PortCheck {
   }
 
   void run() const {
+    if (const std::string text = io::device_problem(port.device); !text.empty())
+      return problem(text);
     if (is_driver(port, "net_") && port.mtu_bytes > io::max_mtu(port.device))
       problem(fmt::format("its driver takes no mtu above {}, and slots of {} bytes need {}{}",
                           io::max_mtu(port.device), asked.config.aggregator.slot_bytes,

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace ina::logging {
 
@@ -39,15 +40,40 @@ Result<void> FileSink::reopen() {
   return {};
 }
 
+void FileSink::release() {
+  const std::lock_guard lock(mutex_);
+  holds_ = false;
+  write(std::exchange(held_, {}));
+}
+
+std::string FileSink::discard() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(held_, {});
+}
+
 void FileSink::sink_it_(const spdlog::details::log_msg& message) {
   spdlog::memory_buf_t line;
   formatter_->format(message, line);
+  const std::string_view text(line.data(), line.size());
+  if (holds_)
+    held_ += text;
+  else
+    write(text);
+}
+
+void FileSink::write(std::string_view text) {
+  if (cut_ && ::write(fd_.get(), "\n", 1) == 1) cut_ = false;
+  if (cut_) return;
   // A disk that is full loses lines, not the switch.
-  for (size_t done = 0; done < line.size();) {
-    const ssize_t wrote = ::write(fd_.get(), line.data() + done, line.size() - done);
+  const size_t whole = text.size();
+  while (!text.empty()) {
+    const ssize_t wrote = ::write(fd_.get(), text.data(), text.size());
     if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) return;
-    done += static_cast<size_t>(wrote);
+    if (wrote <= 0) {
+      cut_ = text.size() != whole;
+      return;
+    }
+    text.remove_prefix(static_cast<size_t>(wrote));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "common/fd.h"
 #include "common/result.h"
@@ -18,6 +19,13 @@ class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
   /// Makes the file if it is not there, but no folders. The error names `setting`.
   static Result<std::shared_ptr<FileSink>> open(const std::string& path,
                                                 const std::string& setting);
+  /// Keeps the records, from the begin on: a program that may yet fail leaves alone a log that is
+  /// another's. To be called before the first record.
+  void hold() { holds_ = true; }
+  /// Writes what was kept, and from now on each record.
+  void release();
+  /// What was kept, and is not to be written: lines.
+  std::string discard();
   /// Goes on in the file that is at the path now. On failure it goes on in the one before.
   Result<void> reopen();
 
@@ -26,10 +34,15 @@ class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
       : path_(std::move(path)), setting_(std::move(setting)), fd_(std::move(fd)) {}
   void sink_it_(const spdlog::details::log_msg& message) override;
   void flush_() override {}
+  void write(std::string_view text);
 
   const std::string path_;
   const std::string setting_;
-  Fd fd_;  ///< under the sink's mutex
+  // Under the sink's mutex.
+  Fd fd_;
+  bool cut_ = false;  ///< the file ends within a line, for which there was no room
+  bool holds_ = false;
+  std::string held_;
 };
 
 }  // namespace ina::logging

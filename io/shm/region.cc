@@ -4,6 +4,8 @@
 #include <sys/mman.h>
 
 #include <cerrno>
+
+#include "common/memory_file.h"
 #include "common/sealed_memory.h"
 #include "common/system_text.h"
 
@@ -44,7 +46,7 @@ Result<Mapping> map_writable(int fd, size_t bytes, const std::string& name,
 Result<Region> make_region(const char* name, size_t bytes, const std::function<void()>& between) {
   const Fd file(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) return system_error(std::string("cannot create shared memory ") + name);
-  if (!may_have_size(bytes) || ::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0)
+  if (!set_size(file.get(), bytes))
     return system_error("cannot size shared memory " + std::string(name) + " to " +
                         std::to_string(bytes) + " bytes");
   auto map = map_writable(file.get(), bytes, std::string("shared memory ") + name, between);

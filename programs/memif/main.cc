@@ -12,6 +12,8 @@
 #include "common/command_line.h"
 #include "common/logging/record.h"
 #include "common/logging/stderr_log.h"
+#include "common/process_limits.h"
+#include "common/standard_error.h"
 #include "control/client.h"
 #include "io/ethdev/eal.h"
 #include "programs/memif/server.h"
@@ -136,8 +138,16 @@ int run(int argc, char** argv) {
   if (!options.mode.empty())
     config.mode = static_cast<mode_t>(std::stoul(options.mode, nullptr, 8));
 
+  prepare_limits();
+  if (const std::string low = low_limits_text(
+          "ina-memif",
+          {.open_files = 32, .file_bytes = 1 << 20, .stack_bytes = 1 << 18, .threads = 2});
+      !low.empty()) {
+    tell_stderr("ina-memif", low);
+    return EXIT_FAILURE;
+  }
   if (const auto log = logging::log_to_stderr(options.format); !log) {
-    std::fprintf(stderr, "ina-memif: %s\n", log.error().text.c_str());
+    tell_stderr("ina-memif", log.error().text);
     return EXIT_FAILURE;
   }
   const auto address = client::parse_ipv4(options.ip);
@@ -164,7 +174,7 @@ int main(int argc, char** argv) {
   try {
     return ina::memif::run(argc, argv);
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "ina-memif: %s\n", e.what());
+    ina::tell_stderr("ina-memif", e.what());
     return EXIT_FAILURE;
   }
 }

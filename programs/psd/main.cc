@@ -9,6 +9,8 @@
 #include "common/command_line.h"
 #include "common/logging/record.h"
 #include "common/logging/stderr_log.h"
+#include "common/process_limits.h"
+#include "common/standard_error.h"
 #include "control/client.h"
 #include "control/tokens.h"
 #include "programs/psd/server.h"
@@ -49,8 +51,18 @@ int main(int argc, char** argv) {
                                 "Form of the log: lines, JSON, or fields of journald");
   if (const auto status = ina::command_line::parse(app, argc, argv)) return *status;
 
+  // Each job and group takes some descriptors, and a shell's limit is for programs that use
+  // select().
+  ina::prepare_limits();
+  if (const std::string low = ina::low_limits_text(
+          "ina-psd",
+          {.open_files = 32, .file_bytes = 1 << 20, .stack_bytes = 1 << 18, .threads = 4});
+      !low.empty()) {
+    ina::tell_stderr("ina-psd", low);
+    return EXIT_FAILURE;
+  }
   if (const auto log = ina::logging::log_to_stderr(format); !log) {
-    std::fprintf(stderr, "ina-psd: %s\n", log.error().text.c_str());
+    ina::tell_stderr("ina-psd", log.error().text);
     return EXIT_FAILURE;
   }
   const auto user = ina::control::own_switch_user(::getenv);
@@ -71,7 +83,7 @@ int main(int argc, char** argv) {
     if (served) return EXIT_SUCCESS;
     ina::logging::critical("the server ends")("text", served.error().text);
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "ina-psd: %s\n", e.what());
+    ina::tell_stderr("ina-psd", e.what());
   }
   return EXIT_FAILURE;
 }

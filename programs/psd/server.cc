@@ -1,7 +1,6 @@
 #include "programs/psd/server.h"
 
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <iterator>
@@ -25,15 +24,6 @@ constexpr Nanos kLongestPauseNs = 1'000'000'000;
 /// Neither time nor another try changes it.
 bool is_final(ina_status status) {
   return status == INA_ERR_UNSUPPORTED || status == INA_ERR_VERSION || status == INA_ERR_INVALID;
-}
-
-/// Each job and group takes some descriptors, and a shell's limit is for programs that use
-/// select().
-void raise_file_limit() {
-  rlimit files{};
-  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
-  files.rlim_cur = files.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &files);
 }
 
 }  // namespace
@@ -69,7 +59,6 @@ Result<void> Server::find_way() {
 
 Result<void> Server::run() {
   if (auto found = find_way(); !found) return found;
-  raise_file_limit();
   std::string last_text;
   int pause_ms = kRetryMs;
   while (!stopped(0)) {

@@ -13,44 +13,13 @@
 #include <utility>
 
 #include "common/devargs.h"
+#include "common/nearest.h"
 #include "switchd/config/keys.h"
 #include "switchd/config/values.h"
 #include "switchd/config/yaml_tree.h"
 
 namespace ina::config {
 namespace {
-
-/// Levenshtein distance in bytes.
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replace = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({replace, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
-}
-
-/// The candidate that `given` was probably meant to be; empty if none is near.
-std::string_view nearest(std::string_view given, const std::vector<std::string_view>& candidates) {
-  constexpr size_t kLongestKey = 64;  // nobody mistypes a key into more than that
-  if (given.size() > kLongestKey) return {};
-  std::string_view best;
-  size_t best_distance = std::max<size_t>(2, given.size() / 3) + 1;
-  for (const std::string_view candidate : candidates) {
-    const size_t distance = edit_distance(given, candidate);
-    // Replacing every letter is no likeness.
-    if (distance < best_distance && distance < candidate.size()) {
-      best = candidate;
-      best_distance = distance;
-    }
-  }
-  return best;
-}
 
 /// Names what a memif server listens for; empty for any other device.
 std::string memif_server(std::string_view device) {
@@ -470,6 +439,25 @@ class Loader {
         report(listen->place, fmt::format("admin.listen: needs admin.{}", key));
   }
 
+  /// A port's hosts have addresses of their own, and not the switch's.
+  void check_hosts(size_t index, const GivenKeys& given) {
+    const auto hosts = source(given, "hosts");
+    if (!hosts) return;
+    const auto wrong = [&](const HostConfig& host, const std::string& why) {
+      report(hosts->place, fmt::format("ports[{}].hosts: {}: {}", index, format_host(host), why));
+    };
+    const std::vector<HostConfig>& list = config_.ports[index].hosts;
+    for (auto host = list.begin(); host != list.end(); ++host) {
+      if (host->ip == 0) continue;
+      for (const PortConfig& port : config_.ports)
+        if (port.type == PortType::kEthdev && port.ip == host->ip)
+          wrong(*host, fmt::format("this is the switch's own address on port {}", port.name));
+      const auto first = std::ranges::find(list, host->ip, &HostConfig::ip);
+      if (first != host)
+        wrong(*host, fmt::format("{} has this address already", format_host(*first)));
+    }
+  }
+
   void check_ethdev(size_t index) {
     const PortConfig& port = config_.ports[index];
     const GivenKeys& given = given_ports_[index];
@@ -483,6 +471,7 @@ class Loader {
                       "with {} bytes of headers",
                       index, port.mtu_bytes, mtu->remark(), needed - port.mtu_bytes,
                       config_.aggregator.slot_bytes, slot_bytes->remark(), kHeaderBytesInMtu));
+    check_hosts(index, given);
     const auto vlan = source(given, "vlan");
     const auto vlans = source(given, "vlans");
     if (vlan && vlans && !port.vlans.empty() &&

@@ -176,8 +176,7 @@ Key ipv4(std::string_view section, std::string_view name, std::string_view help,
   auto set = [=](const Node& node, const Target& target) -> std::string {
     const auto ip = node.kind == Node::Kind::kScalar ? parse_ipv4(node.text) : std::nullopt;
     if (!ip) return expected_scalar(node, "an IPv4 address, e.g. 10.0.0.1");
-    const uint32_t first = *ip >> 24;
-    if (first == 0 || first == 127 || first >= 224)
+    if (!is_host_address(*ip))
       return fmt::format("{} is not an address that a host can have on a network", describe(node));
     at(target) = *ip;
     return {};
@@ -196,6 +195,8 @@ Key host_list(std::string_view section, std::string_view name, std::string_view 
       if (!host)
         return fmt::format("item {} is {}, not a host, e.g. \"02:00:00:00:00:01 10.0.0.1\"",
                            hosts.size() + 1, describe(item));
+      if (const std::string wrong = host_problem(*host, item.text); !wrong.empty())
+        return fmt::format("item {} is {}: {}", hosts.size() + 1, describe(item), wrong);
       hosts.push_back(*host);
     }
     at(target) = std::move(hosts);

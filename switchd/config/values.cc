@@ -9,6 +9,8 @@
 #include <limits>
 #include <span>
 
+#include "common/printable.h"
+
 namespace ina::config {
 
 namespace {
@@ -60,14 +62,7 @@ std::string printable(std::string_view text) {
   // Do not cut a UTF-8 sequence in two.
   while (bytes != 0 && bytes < text.size() && (static_cast<uint8_t>(text[bytes]) & 0xc0) == 0x80)
     --bytes;
-  std::string out;
-  for (const char c : text.substr(0, bytes)) {
-    const auto byte = static_cast<uint8_t>(c);
-    if (byte < 0x20 || byte == 0x7f)
-      out += fmt::format("\\x{:02x}", byte);
-    else
-      out += c;
-  }
+  const std::string out = ina::printable(text.substr(0, bytes));
   return bytes < text.size() ? out + "..." : out;
 }
 
@@ -200,6 +195,20 @@ std::optional<HostConfig> parse_host(std::string_view text) {
 std::string format_host(const HostConfig& host) {
   const std::string mac = fmt::format("{:02x}", fmt::join(host.mac, ":"));
   return host.ip == 0 ? mac : fmt::format("{} {}", mac, format_ipv4(host.ip));
+}
+
+bool is_host_address(uint32_t ip) {
+  const uint32_t first = ip >> 24;
+  return first != 0 && first != 127 && first < 224;
+}
+
+std::string host_problem(const HostConfig& host, std::string_view text) {
+  if ((host.mac[0] & 1) != 0) return "its MAC address is one of a group, or of all hosts";
+  if (std::ranges::all_of(host.mac, [](uint8_t byte) { return byte == 0; }))
+    return "its MAC address is 0";
+  if (text.find(' ') != std::string_view::npos && !is_host_address(host.ip))
+    return "its IP address is not one that a host can have on a network";
+  return {};
 }
 
 // ---- what is wrong with a text

@@ -51,6 +51,10 @@ std::string format_ipv4(uint32_t ip);
 /// "02:00:00:00:00:01 10.0.0.1", or the first part alone, as in /etc/ethers.
 std::optional<HostConfig> parse_host(std::string_view text);
 std::string format_host(const HostConfig& host);
+/// Whether a host can have it on a network: no part of a network's own ranges, and no group's.
+bool is_host_address(uint32_t ip);
+/// Why no host has these addresses, which `text` says; empty: one may have them.
+std::string host_problem(const HostConfig& host, std::string_view text);
 
 // The problem of a text; empty: none.
 std::string any_text(std::string_view value);

@@ -299,6 +299,30 @@ const BadCase kBadCases[] = {
     {"host_tail", on_ethdev("hosts: [\"02:00:00:00:00:01,10.0.0.1\"]"),
      "6:12: ports[0].hosts: item 1 is 02:00:00:00:00:01,10.0.0.1, not a host, e.g. "
      "\"02:00:00:00:00:01 10.0.0.1\""},
+    {"host_mac_group", on_ethdev("hosts: [\"01:00:5e:00:00:01 10.0.0.9\"]"),
+     "6:12: ports[0].hosts: item 1 is 01:00:5e:00:00:01 10.0.0.9: its MAC address is one of a "
+     "group, or of all hosts"},
+    {"host_mac_all", on_ethdev("hosts: [\"ff:ff:ff:ff:ff:ff\"]"),
+     "6:12: ports[0].hosts: item 1 is ff:ff:ff:ff:ff:ff: its MAC address is one of a group, or of "
+     "all hosts"},
+    {"host_mac_zero", on_ethdev("hosts: [\"00:00:00:00:00:00\"]"),
+     "6:12: ports[0].hosts: item 1 is 00:00:00:00:00:00: its MAC address is 0"},
+    {"host_ip_multicast", on_ethdev("hosts: [\"02:00:00:00:00:01 239.1.2.3\"]"),
+     "6:12: ports[0].hosts: item 1 is 02:00:00:00:00:01 239.1.2.3: its IP address is not one that "
+     "a host can have on a network"},
+    {"host_ip_all", on_ethdev("hosts: [\"02:00:00:00:00:01 255.255.255.255\"]"),
+     "6:12: ports[0].hosts: item 1 is 02:00:00:00:00:01 255.255.255.255: its IP address is not one "
+     "that a host can have on a network"},
+    {"host_ip_zero", on_ethdev("hosts: [\"02:00:00:00:00:01 0.0.0.0\"]"),
+     "6:12: ports[0].hosts: item 1 is 02:00:00:00:00:01 0.0.0.0: its IP address is not one that a "
+     "host can have on a network"},
+    {"host_ip_own", on_ethdev("hosts: [\"02:00:00:00:00:01 10.0.0.1\"]"),
+     "6:12: ports[0].hosts: 02:00:00:00:00:01 10.0.0.1: this is the switch's own address on port "
+     "a"},
+    {"host_ip_twice",
+     on_ethdev("hosts: [\"02:00:00:00:00:01 10.0.0.9\", \"02:00:00:00:00:02 10.0.0.9\"]"),
+     "6:12: ports[0].hosts: 02:00:00:00:00:02 10.0.0.9: 02:00:00:00:00:01 10.0.0.9 has this "
+     "address already"},
     {"security_tag", "security: {tag: hmac}",
      "1:17: security.tag: hmac is unknown (known: none, siphash)"},
     {"two_shm", "ports: [{name: a, type: shm}, {name: b, type: shm}]",

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -100,6 +101,106 @@ TEST_F(PreflightTest, SeesAnotherSwitchAtTheSocketOrSomethingElse) {
 TEST_F(PreflightTest, SeesOneSocketForTwo) {
   config_.admin.socket = config_.control.socket;
   EXPECT_THAT(found(), ElementsAre(problem("admin.socket", "are the same path")));
+}
+
+TEST_F(PreflightTest, SeesFilesThatAreTheSameByAnyName) {
+  const std::string file = write("switchd.yaml", "log: {}\n");
+  const auto found_with_file = [&] { return preflight(config_, machine_, file).findings; };
+  const auto same = [](const std::string& a, const std::string& b) {
+    return ElementsAre(AllOf(problem("places", a), problem("places", b)));
+  };
+  config_.log.file = config_.control.state_path();
+  EXPECT_THAT(found(), same("log.file", "control.state"));
+  for (const char* beside : {".new", ".spare"}) {
+    config_.log.file = config_.control.state_path() + beside;
+    EXPECT_THAT(found(), same("log.file", "the file beside control.state"));
+  }
+  config_.log.file = file;
+  EXPECT_THAT(found_with_file(), same("log.file", "the configuration's file"));
+  config_.log.file = folder_ / "./switchd.yaml";
+  EXPECT_THAT(found_with_file(), same("log.file", "the configuration's file"));
+  std::filesystem::create_symlink(file, folder_ / "link");
+  std::filesystem::create_hard_link(file, folder_ / "hard");
+  for (const char* name : {"link", "hard"}) {
+    config_.log.file = folder_ / name;
+    EXPECT_THAT(found_with_file(), same("log.file", "the configuration's file")) << name;
+  }
+  config_.log.file.clear();
+  config_.control.state = config_.control.socket;
+  EXPECT_THAT(found(), same("control.state", "control.socket"));
+  config_.control.state = folder_ / "none/../switch.sock.admin";
+  EXPECT_THAT(found(), testing::Contains(problem("places", "admin.socket and control.state")));
+}
+
+TEST_F(PreflightTest, AFileMayBeReadForSeveralPurposes) {
+  config_.admin.tls = {folder_ / "one.pem", folder_ / "one.pem", folder_ / "one.pem"};
+  EXPECT_THAT(found(), IsEmpty());
+  config_.log.file = "/dev/null";
+  EXPECT_THAT(found(), IsEmpty());
+}
+
+TEST_F(PreflightTest, SeesAddressesThatAreTheSame) {
+  const auto taken = control::Listener::open_tcp("127.0.0.1:0", 1'000'000'000);
+  ASSERT_TRUE(taken);
+  const std::string port = std::to_string(taken->port());
+  config_.control.allow_anonymous = true;
+  config_.control.listen = "127.0.0.1:" + port;
+  config_.metrics.listen = "0.0.0.0:" + port;
+  EXPECT_THAT(found(), testing::Contains(problem(
+                           "places", "metrics.listen (0.0.0.0:" + port + ") and control.listen")));
+  config_.metrics.listen = "127.0.0.2:" + port;
+  EXPECT_THAT(found(), Not(testing::Contains(Field(&Finding::check, "places"))));
+  config_.metrics.listen = "127.0.0.1:0";
+  config_.control.listen = "127.0.0.1:0";
+  EXPECT_THAT(found(), IsEmpty()) << "a port of the system's choice";
+}
+
+TEST_F(PreflightTest, SeesLimitsOfTheProcessThatAreTooLow) {
+  int low = -1;
+  uint64_t most = 0;
+  machine_.limits.most = [&](int resource) { return resource == low ? most : RLIM_INFINITY; };
+  EXPECT_THAT(found(), IsEmpty());
+  for (const auto& [resource, text] :
+       {std::pair(RLIMIT_NOFILE, "ulimit -n"), std::pair(RLIMIT_FSIZE, "ulimit -f"),
+        std::pair(RLIMIT_AS, "ulimit -v"), std::pair(RLIMIT_STACK, "ulimit -s")}) {
+    low = resource;
+    most = 20;
+    EXPECT_THAT(found(), ElementsAre(problem("limits", text)));
+    most = uint64_t{1} << 40;
+    EXPECT_THAT(found(), IsEmpty());
+  }
+  low = RLIMIT_NOFILE;
+  most = needed_limits(config_).open_files;
+  EXPECT_THAT(found(), IsEmpty());
+  config_.switchd.lcores = 8;
+  EXPECT_THAT(found(), ElementsAre(problem("limits", "needs " + std::to_string(most + 56))));
+  config_.switchd.lcores = 1;
+  machine_.limits.startable_threads = [](size_t) { return size_t{20}; };
+  EXPECT_THAT(found(), ElementsAre(problem("limits", "no more than 20 threads")));
+}
+
+TEST_F(PreflightTest, SeesDevicesThatAreMistyped) {
+  add_port("");
+  const auto with = [&](const std::string& device) {
+    config_.ports.back().device = device;
+    return found();
+  };
+  EXPECT_THAT(with("net_af_packt0,iface=eth0"),
+              ElementsAre(problem("ports", "did you mean 'net_af_packet'?")));
+  EXPECT_THAT(with("af_xdp0,iface=eth0"),
+              ElementsAre(problem("ports", "did you mean 'net_af_xdp'?")));
+  EXPECT_THAT(with("eth0"), ElementsAre(problem("ports", "write net_af_packet0,iface=NAME")));
+  EXPECT_THAT(with("net_af_packet0,ifcae=eth0"),
+              ElementsAre(problem("ports", "no argument 'ifcae': did you mean 'iface'?")));
+  EXPECT_THAT(with("net_tap0,qpairs=2"),
+              ElementsAre(problem("ports", "no argument 'qpairs': it has iface, remote, mac")));
+  EXPECT_THAT(with("net_af_packet0,iface=eth0,qpairs=one"),
+              ElementsAre(problem("ports", "qpairs=one is not a whole number")));
+  EXPECT_THAT(with("net_memif0,role"), ElementsAre(problem("ports", "write role=VALUE")));
+  EXPECT_THAT(with("net_pcap0,"), ElementsAre(problem("ports", "no argument ''")));
+  for (const char* device : {"0000:01:00.0", "01:00.0", "net_null0", "net_ring0,nodeaction=a",
+                             "net_pcap0,iface=jumbo,rx_pcap=/dev/null"})
+    EXPECT_THAT(with(device), Not(testing::Contains(problem("ports", "did you mean")))) << device;
 }
 
 TEST_F(PreflightTest, SeesAFolderThatIsMissing) {
