@@ -169,7 +169,11 @@ Result<void> resolve_timeouts(const ina_config& c, const Environment& environmen
             environment, {"INA_REJOIN_TIMEOUT_US"}, 30'000'000);
   if (!rejoin_us) return tl::unexpected(rejoin_us.error());
   settings.timeout_ns = *timeout_us * 1000;
-  settings.waits_for_switch = c.timeout_us != 0 || first_of(environment, {"INA_TIMEOUT_US"});
+  // A year is no limit, so it is none for a switch that is not there, either.
+  constexpr int64_t kNoLimitUs = int64_t{365} * 24 * 3600 * 1'000'000;
+  settings.waits_for_switch =
+      c.timeout_us < kNoLimitUs &&
+      (c.timeout_us != 0 || first_of(environment, {"INA_TIMEOUT_US"}).has_value());
   settings.rejoin_timeout_ns = *rejoin_us * 1000;
   return {};
 }

@@ -1,19 +1,15 @@
-// A communicator's job of the switch.
+// A communicator's group of the switch.
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
-#include <vector>
-
-#include <ina/ina.h>
 
 #include "plugins/mpi/abi.h"
 #include "plugins/mpi/collectives.h"
+#include "plugins/mpi/groups.h"
+#include "plugins/mpi/world.h"
 
 namespace ina::mpi {
-
-class Request;
 
 /// All its ranks have the same answer to usable(): they agree in a call that all of them make and
 /// in which all may wait, MPI_Init or the first blocking collective.
@@ -24,11 +20,11 @@ class Communicator {
   /// The same if its ranks have agreed, and null before: for calls that must not wait. All ranks
   /// make their collective calls in the same order, so all get the same.
   static Communicator* known(MPI_Comm comm);
-  /// All that there are leave their jobs. All ranks call it.
-  static void leave_all();
+  /// After World::join().
+  static void begin();
 
-  bool usable() const { return context_ != nullptr; }
-  const std::string& why_not() const { return why_not_; }
+  bool usable() const { return group_ && World::of_process().why_not().empty(); }
+  const std::string& why_not() const;
 
   /// Starts an operation and waits for it; MPI goes on with its own meanwhile. An error goes
   /// to the communicator's handler: other ranks may have completed, so that nothing could be done
@@ -37,30 +33,34 @@ class Communicator {
   /// Starts one that `*request` stands for. `bytes`: those of call->bytes().
   int start(std::unique_ptr<Collective> call, MPI_Request* request, size_t& bytes);
 
-  /// Says on stderr what has become of an operation. MPI's status.
-  int complain(int status) const;
-  /// Of an operation that start() has begun: it is no longer this communicator's.
-  void completed(const Request* request);
-
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
   ~Communicator();
 
+  /// While a communicator is freed: the delete callbacks of the program's attributes may make
+  /// collective calls on it, in different orders, which are MPI's.
+  class Freeing {
+   public:
+    explicit Freeing(MPI_Comm comm);
+    ~Freeing();
+    Freeing(const Freeing&) = delete;
+    Freeing& operator=(const Freeing&) = delete;
+
+   private:
+    const MPI_Comm comm_;
+  };
+
  private:
   explicit Communicator(MPI_Comm comm);
+  Communicator(MPI_Comm comm, std::string why_not);
   void agree();
-  void leave();
-  std::string share_name() const;
+  static Communicator* attached(MPI_Comm comm);
   static int forget(MPI_Comm, int, void* found, void*);
   int fail(int status) const;
-  std::vector<std::shared_ptr<Request>> running();
 
   const MPI_Comm comm_;
-  int rank_ = 0, size_ = 0;
-  ina_context* context_ = nullptr;
+  std::shared_ptr<Group> group_;
   std::string why_not_;
-  std::mutex mutex_;
-  std::vector<std::shared_ptr<Request>> running_;
 };
 
 }  // namespace ina::mpi

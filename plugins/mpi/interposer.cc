@@ -11,10 +11,13 @@
 #include "plugins/mpi/abi.h"
 #include "plugins/mpi/collectives.h"
 #include "plugins/mpi/communicator.h"
+#include "plugins/mpi/groups.h"
 #include "plugins/mpi/interposer.h"
+#include "plugins/mpi/launcher.h"
 #include "plugins/mpi/report.h"
 #include "plugins/mpi/requests.h"
 #include "plugins/mpi/self.h"
+#include "plugins/mpi/world.h"
 
 namespace ina::mpi {
 
@@ -88,6 +91,13 @@ int nonblocking(const char* function, MPI_Comm comm, MPI_Request* request, Make 
   return status;
 }
 
+int free(MPI_Comm* comm, int (*free_of_mpi)(MPI_Comm*)) {
+  if (!comm || *comm == MPI_COMM_NULL || *comm == MPI_COMM_WORLD || *comm == MPI_COMM_SELF)
+    return free_of_mpi(comm);
+  const Communicator::Freeing freeing(*comm);
+  return free_of_mpi(comm);
+}
+
 }  // namespace
 
 void require_own_mpi(void* caller) {
@@ -105,10 +115,12 @@ void require_own_mpi(void* caller) {
 
 int initialise(void* caller, const std::function<int()>& initialise_mpi) {
   require_own_mpi(caller);
+  std::unique_ptr<Launcher> launcher = Launcher::tell();
   const int status = initialise_mpi();
   if (status != MPI_SUCCESS) return status;
   self();  // before the program has handles that it frees: MPI gives their numbers again
-  Communicator::of(MPI_COMM_WORLD);
+  World::of_process().join(std::move(launcher));
+  Communicator::begin();
   return status;
 }
 
@@ -129,9 +141,19 @@ INA_MPI_EXPORT int MPI_Finalize() {
   int rank = 0, size = 0;
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
   PMPI_Comm_size(MPI_COMM_WORLD, &size);
-  Communicator::leave_all();
+  World::of_process().begin_leaving(Groups::of_process().abandon());
   Report::of_process().print(rank, size);
-  return PMPI_Finalize();
+  const int status = PMPI_Finalize();
+  World::of_process().end_leaving();
+  return status;
+}
+
+INA_MPI_EXPORT int MPI_Comm_free(MPI_Comm* comm) {
+  return ina::mpi::free(comm, PMPI_Comm_free);
+}
+
+INA_MPI_EXPORT int MPI_Comm_disconnect(MPI_Comm* comm) {
+  return ina::mpi::free(comm, PMPI_Comm_disconnect);
 }
 
 #if !defined(OPEN_MPI)

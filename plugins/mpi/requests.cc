@@ -8,7 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "plugins/mpi/communicator.h"
+#include "plugins/mpi/groups.h"
+#include "plugins/mpi/world.h"
 
 namespace ina::mpi {
 
@@ -160,17 +161,17 @@ int Request::announce(MPI_Request* request) {
 
 #endif
 
-Request::Request(std::unique_ptr<Collective> call, Communicator& communicator,
+Request::Request(std::unique_ptr<Collective> call, std::shared_ptr<Group> group,
                  ina_request* operation)
-    : call_(std::move(call)), communicator_(&communicator), operation_(operation) {}
+    : call_(std::move(call)), group_(std::move(group)), operation_(operation) {}
 
 bool Request::ended() {
   if (!operation_) return true;
   const int status = ina_test(operation_);
   if (status == INA_IN_PROGRESS) return false;
-  status_ = status == INA_OK ? call_->deliver() : communicator_->complain(status);
+  status_ = status == INA_OK ? call_->deliver() : group_->complain(status);
   operation_ = nullptr;
-  communicator_->completed(this);
+  group_->completed(this);
   return true;
 }
 
@@ -183,20 +184,20 @@ bool Request::look() {
 }
 
 void Request::finish() {
-  settle(MPI_COMM_SELF);
+  settle();
   while (!told_) {
     if (!look()) ::sched_yield();  // another thread is at it
   }
 }
 
-void Request::settle(MPI_Comm comm) {
+/// Waits until the operation has ended.
+void Request::settle() {
   for (;;) {
     {
       const std::lock_guard lock(mutex_);
       if (ended()) return;
     }
-    int ignored = 0;
-    PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &ignored, MPI_STATUS_IGNORE);
+    World::of_process().progress();
     yield_sometimes();
   }
 }

@@ -12,14 +12,14 @@
 
 namespace ina::mpi {
 
-class Communicator;
+class Group;
 
 /// libina's own thread carries the operation out. A thread of the program tells MPI of the end when
 /// MPI has it look: in MPI_Wait, MPI_Test and all other calls that make progress. No other thread
 /// calls MPI, so every thread level of the program will do.
 class Request : public std::enable_shared_from_this<Request> {
  public:
-  Request(std::unique_ptr<Collective> call, Communicator& communicator, ina_request* operation);
+  Request(std::unique_ptr<Collective> call, std::shared_ptr<Group> group, ina_request* operation);
 
   /// Whether this MPI has a way to be asked to look.
   static bool offered();
@@ -34,13 +34,12 @@ class Request : public std::enable_shared_from_this<Request> {
 #endif
   /// Waits until MPI has been told.
   void finish();
-  /// Waits until the operation has ended, for a communicator that goes.
-  void settle(MPI_Comm comm);
-  /// Its context goes before it.
+  /// MPI ends before the operation.
   void abandon();
 
  private:
   bool ended();
+  void settle();
   void forget() const;
   static int query(void* state, MPI_Status* status);
   static int free(void* state);
@@ -48,8 +47,8 @@ class Request : public std::enable_shared_from_this<Request> {
 
   std::mutex mutex_;
   const std::unique_ptr<Collective> call_;
-  Communicator* communicator_;  ///< as long as operation_ is there
-  ina_request* operation_;      ///< null when it has ended
+  const std::shared_ptr<Group> group_;
+  ina_request* operation_;  ///< null when it has ended
   int status_ = MPI_SUCCESS;
   MPI_Request handle_ = MPI_REQUEST_NULL;
   std::atomic<bool> told_ = false;  ///< whether MPI knows that it has ended

@@ -122,7 +122,7 @@ struct SwitchConfig {
   uint32_t max_jobs = 64;
   uint32_t max_groups = 1024;
   uint32_t max_groups_per_user = 0;  ///< or tenant; 0: half of max_groups
-  uint32_t max_groups_per_job = 256;
+  uint32_t max_groups_per_job = 512;
   /// Jobs and groups that a lane must have room for.
   uint32_t job_places() const { return max_jobs + max_groups; }
   bool operator==(const SwitchConfig&) const = default;

@@ -210,7 +210,7 @@ class InterposerTest(unittest.TestCase):
         self.assertEqual(sorted(done.stdout.splitlines()), [f"rank {rank} of 3" for rank in range(3)])
 
     def test_programs_without_preload(self):
-        for program in sorted(name for name in set(PROGRAMS) - {"arguments", "collectives", "lost"} if "example-" not in name):
+        for program in sorted(name for name in set(PROGRAMS) - {"arguments", "collectives", "communicators", "lost"} if "example-" not in name):
             status, said, errors = self.run_program(2, program=program)
             self.assertEqual((status, said.strip()), (0, "all right"), errors)
 
@@ -239,6 +239,93 @@ class InterposerTest(unittest.TestCase):
         self.assertEqual((status, said.strip()), (0, "all right"), errors)
         self.assertIn("MPI goes on without the switch", errors)
         self.assertNotIn("the switch\n", errors.replace("without the switch", ""))
+
+    def run_communicators(self, ranks, *arguments, **environment):
+        """Returns the report's lines and stderr."""
+        status, said, errors = self.run_program(ranks, LIBRARY, program="communicators", arguments=arguments,
+                                                INA_MPI_REPORT="1", **environment)
+        self.assertEqual((status, said.strip()), (0, "all right"), errors)
+        return table(errors), errors
+
+    def run_partly(self, *parts):
+        """Returns what rank 0 of several parts says on stdout and stderr, each a command."""
+        command = [word for part in parts for word in (":", *part)][1:]
+        done = subprocess.run([*MPIRUN, *command], env={**os.environ, **AS_ROOT, "INA_URL": self.switch.url, "INA_MPI_REPORT": "1"},
+                              timeout=DEADLINE_S, capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stdout.strip()), (0, "all right"), done.stderr)
+        return done.stderr
+
+    def test_processes_without_the_library(self):
+        """The parts of a program, or ranks of one part, of which some have it."""
+        program, preload = PROGRAMS["communicators"], f"LD_PRELOAD={LIBRARY}"
+        some = f"[ ${{OMPI_COMM_WORLD_RANK-$PMI_RANK}} -ge 2 ] || export {preload}; exec {program} part 2"
+        for parts in ([["-n", "2", "env", preload, program, "part", "2"], ["-n", "2", program, "part", "2"]],
+                      [["-n", "4", "sh", "-c", some]]):
+            errors = self.run_partly(*parts)
+            rows = {(int(calls), through) for name, calls, _, through in table(errors) if name == "MPI_Allreduce"}
+            # The two that have it, and a copy of their communicator.
+            self.assertEqual(rows, {(2, "the switch"), (5, "MPI: a process without the library, or of another MPI_COMM_WORLD")})
+            self.assertEqual(len(re.findall("2 of 4 processes have", errors)), 1, errors)
+        # One alone has nobody to share a job with, and the first ranks have it not.
+        self.run_partly(["-n", "2", program, "part", "1"], ["-n", "1", "env", preload, program, "part", "1"])
+        self.run_partly(["-n", "1", program, "part", "3"], ["-n", "2", "env", preload, program, "part", "3"])
+        self.assertEqual(self.switch.status()["jobs"], [], "nothing is left behind")
+
+    @unittest.skipUnless(MPI == "openmpi", "MPICH's mpirun of Debian 12 spawns nothing, without the library either")
+    def test_spawned_processes(self):
+        for own in (LIBRARY, None):
+            status, said, errors = self.run_program(2, own, program="communicators", arguments=["spawn"], INA_MPI_REPORT="1")
+            self.assertEqual((status, said.strip()), (0, "all right"), errors)
+            if own:
+                self.assertIn("the switch", [through for *_, through in table(errors)])
+
+    def test_late_ranks(self):
+        """A rank that comes later than libina would wait loses nothing."""
+        rows, errors = self.run_communicators(2, "late", INA_TIMEOUT_US="500000")
+        self.assertEqual([row[0::3] for row in rows], [("MPI_Allreduce", "the switch")], errors)
+
+    def test_pending_messages(self):
+        """Joining, leaving and freeing never keep a message from another rank that waits for it."""
+        environment = {"OMPI_MCA_btl_vader_single_copy_mechanism": "none"} if MPI == "openmpi" else {}
+        for ranks in (2, 3):
+            rows, errors = self.run_communicators(ranks, "pending", **environment)
+            self.assertEqual([row[0::3] for row in rows], [("MPI_Allreduce", "the switch")], errors)
+
+    def test_communicators_that_come_and_go(self):
+        for ranks, arguments in ((2, ("loop", "1000")), (4, ("loop", "100")), (3, ("freed",)), (5, ("trees",))):
+            rows, errors = self.run_communicators(ranks, *arguments)
+            ways = {through for name, *_, through in rows if name == "MPI_Allreduce"}
+            self.assertLessEqual(ways, {"the switch", "MPI: one rank"}, errors)
+        self.assertEqual(self.switch.status()["jobs"], [], "nothing is left behind")
+
+    def test_many_communicators(self):
+        """Those for which the switch has no memory are MPI's."""
+        rows, errors = self.run_communicators(2, "many", "100")
+        self.assertEqual([row[0::3] for row in rows], [("MPI_Allreduce", "the switch")], errors)
+        rows, errors = self.run_communicators(2, "many", "300")
+        self.assertLessEqual({row[3] for row in rows}, {"the switch", "MPI: no group of the switch"}, errors)
+        self.assertLessEqual(len(re.findall("without the switch", errors)), 1, errors)
+
+    def test_no_switch_says_so_once(self):
+        _, errors = self.run_communicators(2, "many", "40", INA_URL=f"shm:{self.switch.folder}/nothing.sock")
+        self.assertEqual(len(re.findall("without the switch", errors)), 1, errors)
+
+    def test_one_rank_without_a_switch(self):
+        preload, program = f"LD_PRELOAD={LIBRARY}", [PROGRAMS["communicators"], "many", "2"]
+        errors = self.run_partly(["-n", "2", "env", preload, *program],
+                                 ["-n", "1", "env", preload, f"INA_URL=shm:{self.switch.folder}/nothing.sock", *program])
+        self.assertIn("MPI: another rank has no switch", {through for *_, through in table(errors)})
+        self.assertEqual(self.switch.status()["jobs"], [], "nothing is left behind")
+
+    def test_full_switch(self):
+        with tempfile.TemporaryDirectory(prefix="ina-mpi-") as folder:
+            switch = plugin_switch.start(pathlib.Path(BUILD), pathlib.Path(folder),
+                                          plugin_switch.CONFIG + "switch: {max_groups: 2, max_groups_per_user: 2}\n")
+            self.addCleanup(switch.stop)
+            rows, errors = self.run_communicators(2, "many", "8", INA_URL=switch.url)
+            # Two communicators go through the switch in each of two rounds.
+            self.assertEqual({row[3]: int(row[1]) for row in rows}, {"the switch": 4 * 2, "MPI: no group of the switch": 4 * 6})
+            self.assertEqual(len(re.findall("without the switch", errors)), 1, errors)
 
     def test_preloaded_into_mpirun(self):
         """mpirun and its helpers do not use MPI, and are not affected."""
