@@ -53,8 +53,8 @@ Registry& registry() {
 /// PyTorch's default time-out.
 constexpr std::chrono::minutes kForContinuations{30};
 
-/// An interpreter takes about so long for its end, on a busy machine.
-constexpr milliseconds kForFirstCause{1000};
+/// An interpreter takes about so long for its end.
+constexpr milliseconds kForFirstCause{300};
 
 /// The text of the last error.
 std::string text_of(const ina_context* context) {

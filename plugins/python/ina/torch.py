@@ -417,12 +417,15 @@ def ddp_hook(group=None, iterations=0, result_buffers=True):
 @atexit.register
 def _finish():
     """At the end of the process: waits for the operations that run. The jobs are left behind the last
-    handler of atexit, as handlers of the program may call collectives. A rank that failed waits for
-    nobody."""
+    handler of atexit, as handlers of the program may call collectives. A rank that failed leaves at
+    once, so that the others learn of it."""
     _torch.leave_at_exit(0.0)
     if getattr(sys, "last_value", None) is None:
         _torch.drain_all(LEAVE_TIMEOUT_S)  # Ctrl-C ends it
         _torch.leave_at_exit(LEAVE_TIMEOUT_S)
+        return
+    for backend in _backends_of(c10d._pg_map):
+        _torch.abort(backend)
 
 
 def _with_one_backend(new):
