@@ -36,6 +36,7 @@ Context::Context(const Settings& settings, std::shared_ptr<Session> session, uin
       operations_(settings_, link_),
       progress_(settings.idle, *session_, link_, operations_, callers_, [this] { look_at_turn(); }),
       memory_(settings_, *session_, id_, link_, progress_, callers_, [this] { return explain(); }),
+      writable_(settings.world_size, settings.rank),
       admission_(settings_, *session_, id_, link_, memory_),
       splits_(*session_, id_, progress_, callers_) {}
 
@@ -264,24 +265,20 @@ void Context::end_by_switch(Error error) {
 
 int Context::leave(Nanos timeout_ns) {
   if (timeout_ns <= 0) timeout_ns = settings_.timeout_ns;
-  {
-    const auto lock = progress_.lock();
-    if (callers_.failed() != INA_OK) return callers_.report_failure();
-    operations_.submit_collected(now_ns());
-    // The switch takes the closed connection for a lost worker, and the others must hear just that.
-    if (link_.engine().running() != 0)
-      return set_error(INA_ERR_ABORTED, "left with " + running_text());
-  }
+  const Nanos deadline = now_ns() + timeout_ns;
+  if (const std::string running = drain(deadline); !running.empty())
+    return leave_early(running, timeout_ns);
+  if (callers_.failed() != INA_OK) return callers_.report_failure();
   // A job that all have left has no groups any more.
   if (id_ == 0)
     for (const auto& group : session_->groups())
-      if (const std::string running = group->leave_with_job(); !running.empty())
-        return set_error(INA_ERR_ABORTED, "left with " + running + ", in a group of it");
+      if (const std::string running = group->leave_with_job(deadline); !running.empty())
+        return leave_early(running + ", in a group of it", timeout_ns);
   // If the switch is away, the background thread says it once it is back.
   leaving_ = true;
   send_leave();
   auto state = callers_.lock();
-  if (callers_.await(state, timeout_ns, [&] { return left_; })) return INA_OK;
+  if (callers_.await(state, deadline - now_ns(), [&] { return left_; })) return INA_OK;
   state.unlock();
   if (callers_.failed() != INA_OK) return callers_.report_failure();
   return set_error(INA_ERR_TIMEOUT, "left after waiting " + seconds(timeout_ns) +
@@ -295,19 +292,41 @@ void Context::send_leave() {
   if (!progress_.is_away() && session_->send_leave(id_, leave)) leave_ever_sent_ = true;
 }
 
-/// Under the lock of progress_; something runs.
-std::string Context::running_text() const {
-  return std::to_string(link_.engine().running()) +
-         " operations running, the oldest: " + describe(*link_.engine().oldest());
-}
-
-/// Its job is left, and it with it, unless something is still under way. Returns what, or nothing.
-std::string Context::leave_with_job() {
+/// Waits for what is under way: its buffers are the caller's once the context is left. Returns what
+/// did not end in time, or nothing.
+std::string Context::drain(Nanos deadline) {
   {
     const auto lock = progress_.lock();
-    if (!progress_.is_live() || callers_.failed() != INA_OK) return {};
-    if (link_.engine().running() != 0) return running_text();
+    if (callers_.failed() != INA_OK) return {};
+    operations_.submit_collected(now_ns());
+    progress_.count();
   }
+  for (;;) {
+    progress_.drain(deadline);
+    progress_.run_callbacks();  // which may start more
+    const auto lock = progress_.lock();
+    if (link_.engine().running() == 0 || callers_.failed() != INA_OK) return {};
+    if (now_ns() >= deadline)
+      return std::to_string(link_.engine().running()) +
+             " operations running, the oldest: " + describe(*link_.engine().oldest());
+  }
+}
+
+/// The others hear why: to the switch the closed connection is that of a lost worker.
+int Context::leave_early(const std::string& running, Nanos waited_ns) {
+  const std::string text =
+      "left with " + running + ", for which it waited " + seconds(waited_ns) + "; " + explain();
+  if (callers_.failed() != INA_OK) return callers_.report_failure();
+  send_control(request::Abort{text, settings_.rank});
+  return set_error(INA_ERR_TIMEOUT, text);
+}
+
+/// Its job is left, and it with it, once nothing is under way. Returns what did not end in time, or
+/// nothing.
+std::string Context::leave_with_job(Nanos deadline) {
+  if (!progress_.is_live()) return {};
+  if (std::string running = drain(deadline); !running.empty()) return running;
+  if (callers_.failed() != INA_OK) return {};
   leaving_ = true;
   send_leave();
   return {};

@@ -28,6 +28,7 @@
 #include "client/session.h"
 #include "client/settings.h"
 #include "client/splits.h"
+#include "client/writable_memory.h"
 #include "control/appearance.h"
 #include "control/socket.h"
 #include "engine/engine.h"
@@ -60,7 +61,8 @@ class Context : public std::enable_shared_from_this<Context> {
   Waited wait(Operation* operation, Nanos timeout_ns, bool give_up);
   /// INA_OK or an error (released), or INA_IN_PROGRESS.
   int test(Operation* operation);
-  /// Says goodbye and waits until all have. The context is of no use afterwards.
+  /// Waits for what is under way, says goodbye, and waits until all have, all of it within the
+  /// time. The context is of no use afterwards.
   int leave(Nanos timeout_ns);
   /// Stops all work on this context, also operations under way; the context of ina_init ends its
   /// groups with it. To be called before the last reference goes.
@@ -118,6 +120,8 @@ class Context : public std::enable_shared_from_this<Context> {
 
   /// Its memory that the switch reads or writes where it lies.
   DirectMemory& memory() { return memory_; }
+  /// INA_ERR_INVALID: `memory`, which the text calls `what`, cannot be written to.
+  Result<void> check_writable(std::span<const std::byte> memory, const std::string& what);
 
   /// Sets the priority of operations started afterwards.
   void set_hints(const scheduler::Hints& hints);
@@ -179,8 +183,9 @@ class Context : public std::enable_shared_from_this<Context> {
 
   // Goodbye.
   void send_leave();
-  std::string leave_with_job();
-  std::string running_text() const;
+  std::string leave_with_job(Nanos deadline);
+  std::string drain(Nanos deadline);
+  int leave_early(const std::string& running, Nanos waited_ns);
 
   // Of a group (groups.cc).
   Result<Splits::Answer> ask_to_split(int32_t colour, int32_t key);
@@ -211,6 +216,7 @@ class Context : public std::enable_shared_from_this<Context> {
   Callers callers_;
   Progress progress_;
   DirectMemory memory_;
+  WritableMemory writable_;
   Admission admission_;
   Splits splits_;
   CallTables call_tables_;

@@ -67,6 +67,8 @@ Result<Operation*> Context::start(OperationSpec spec, const OperationSource& sou
   if (callers_.failed() != INA_OK) return callers_.failure();
   const auto lock = progress_.lock();
   if (auto aimed = memory_.aim(spec, source); !aimed) return tl::unexpected(aimed.error());
+  if (auto fine = writable_.check(spec, source, now_ns()); !fine)
+    return tl::unexpected(fine.error());
   const size_t running = link_.engine().running();
   if (Operation* const collected = operations_.collect(spec, now_ns())) {
     if (link_.engine().running() != running) progress_.send();
@@ -75,6 +77,11 @@ Result<Operation*> Context::start(OperationSpec spec, const OperationSource& sou
   Operation* const operation = operations_.submit(spec, source, now_ns());
   progress_.send();
   return operation;
+}
+
+Result<void> Context::check_writable(std::span<const std::byte> memory, const std::string& what) {
+  const auto lock = progress_.lock();
+  return writable_.check(memory, what, now_ns());
 }
 
 // ---- small all-reduces that are made into one

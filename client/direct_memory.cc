@@ -153,7 +153,7 @@ void DirectMemory::register_again(Transport& transport) {
 // ---- result buffers
 
 Result<void*> DirectMemory::share_results(size_t bytes) {
-  if (bytes == 0) return fail(INA_ERR_INVALID, "bytes is 0");
+  if (auto fine = check_size(bytes); !fine) return tl::unexpected(fine.error());
   const std::lock_guard one_at_a_time(sharing_mutex_);
   const auto answer = ask_for_results(bytes);
   if (!answer) return tl::unexpected(answer.error());

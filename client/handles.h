@@ -2,14 +2,17 @@
 // the files that implement ina.h.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "client/context.h"
 #include "client/hierarchy.h"
+#include "common/system_text.h"
 #include "ina/ina.h"
 
 // A request is its operation; the context comes with it, and the hierarchy if it is of one.
@@ -92,7 +95,10 @@ int guarded(F&& call) {
   try {
     return call();
   } catch (const std::bad_alloc&) {
-    return global_failure(INA_ERR_NO_MEMORY, "out of memory");
+    return global_failure(INA_ERR_NO_MEMORY, "out of memory" + limit_text(ENOMEM));
+  } catch (const std::system_error& e) {  // of a thread that cannot be started
+    const Error error = system_error("cannot start a thread", e.code().value());
+    return global_failure(error.status, error.text + limit_text(ENOMEM));
   } catch (const std::exception& e) {
     return global_failure(INA_ERR_INTERNAL, e.what());
   }
@@ -107,6 +113,16 @@ inline int check_context(const ina_context* context, const char* function) {
   return INA_OK;
 }
 
+/// A caller's `timeout_us` in nanoseconds. INA_ERR_INVALID: it is negative. A time that is longer
+/// than a clock counts is as good as the longest.
+inline Result<Nanos> timeout_of(const char* function, int64_t timeout_us) {
+  constexpr int64_t kLongestUs = int64_t{1} << 50;
+  if (timeout_us >= 0) return std::min(timeout_us, kLongestUs) * 1000;
+  return fail(INA_ERR_INVALID, std::string(function) + ": timeout_us " +
+                                   std::to_string(timeout_us) +
+                                   " is negative; 0 stands for the context's timeout");
+}
+
 inline int fail_with(ina_context* context, const Error& error) {
   return context->impl->set_error(error.status, error.text);
 }
@@ -116,11 +132,13 @@ template <class Start>
 int start_and_wait(ina_context* context, const char* function, int64_t timeout_us, Start&& start) {
   return guarded([&]() -> int {
     if (const int status = check_context(context, function); status != INA_OK) return status;
+    const auto timeout_ns = timeout_of(function, timeout_us);
+    if (!timeout_ns) return fail_with(context, timeout_ns.error());
     if (const int status = context->impl->refuse_in_group(function); status != INA_OK)
       return status;
     const auto started = start();
     if (!started) return fail_with(context, started.error());
-    return context->impl->wait(*started, timeout_us * 1000, true).status;
+    return context->impl->wait(*started, *timeout_ns, true).status;
   });
 }
 

@@ -101,6 +101,11 @@ Result<void> Hierarchy::add_to(PlanKey& key, const HierarchicalCall& call) const
   if (!types) return tl::unexpected(types.error());
   const uint64_t width = wire_bytes(types->dtype);
   const bool has_blocks = call.collective != themis::Collective::kAllReduce;
+  const bool gets_all = has_blocks && call.collective != themis::Collective::kReduceScatter;
+  const std::span recv(static_cast<const std::byte*>(call.recv),
+                       call.count * width * (gets_all ? ranks_ : 1));
+  if (auto fine = all().check_writable(recv, std::string(call.function) + ": recv"); !fine)
+    return fine;
   key.requests.push_back({.collective = call.collective,
                           .bytes = call.count * width * (has_blocks ? ranks_ : 1),
                           .element_bytes = static_cast<uint32_t>(width)});
@@ -167,31 +172,33 @@ void Hierarchy::release(Operation* operation) {
 
 Context::Waited Hierarchy::wait(Operation* operation, Nanos timeout_ns, bool give_up) {
   if (timeout_ns <= 0) timeout_ns = all().settings().timeout_ns;
-  const Nanos deadline = now_ns() + timeout_ns;
-  const auto finished = [&](int status) {
-    const std::lock_guard lock(mutex_);
-    release(operation);
-    return Context::Waited{status, true};
-  };
-  {
-    const Driving driving(*this);
-    IdleStrategy idle(all().settings().idle);
-    for (;;) {
-      const bool busy = drive();
-      if (operation->done.load(std::memory_order_acquire)) return finished(INA_OK);
-      if (has_failed()) return finished(failed_.load());
-      if (busy) {
-        idle.reset();
-        continue;
-      }
-      const Nanos now = now_ns();
-      if (now >= deadline) break;
-      if (idle.idle(now) == IdleStrategy::Step::kSleep)
-        std::this_thread::sleep_for(std::chrono::nanoseconds(
-            std::min({idle.sleep_ns(), kMostPauseNs, std::max<Nanos>(deadline - now, 1)})));
+  const auto is_done = [&] { return operation->done.load(std::memory_order_acquire); };
+  const bool done = drive_until(is_done, now_ns() + timeout_ns);
+  if (!done && !has_failed()) return timed_out(operation, timeout_ns, give_up);
+  const std::lock_guard lock(mutex_);
+  release(operation);
+  return {done ? static_cast<int>(INA_OK) : failed_.load(), true};
+}
+
+/// False: the hierarchy has failed, or the time has passed.
+template <class Done>
+bool Hierarchy::drive_until(const Done& done, Nanos deadline) {
+  const Driving driving(*this);
+  IdleStrategy idle(all().settings().idle);
+  for (;;) {
+    const bool busy = drive();
+    if (done()) return true;
+    if (has_failed()) return false;
+    if (busy) {
+      idle.reset();
+      continue;
     }
+    const Nanos now = now_ns();
+    if (now >= deadline) return false;
+    if (idle.idle(now) == IdleStrategy::Step::kSleep)
+      std::this_thread::sleep_for(std::chrono::nanoseconds(
+          std::min({idle.sleep_ns(), kMostPauseNs, std::max<Nanos>(deadline - now, 1)})));
   }
-  return timed_out(operation, timeout_ns, give_up);
 }
 
 int Hierarchy::test(Operation* operation) {
@@ -357,12 +364,15 @@ bool Hierarchy::is_busy() {
 }
 
 int Hierarchy::leave(Nanos timeout_ns) {
+  if (timeout_ns <= 0) timeout_ns = all().settings().timeout_ns;
+  const Nanos deadline = now_ns() + timeout_ns;
+  drive_until([this] { return !is_busy(); }, deadline);
   for (const auto& context : contexts_) context->session()->remove(*this);
   if (is_busy() && !has_failed())
     end(INA_ERR_ABORTED, "it left the hierarchy before its operations were complete");
   int status = failed_.load();
   for (const auto& context : contexts_) {
-    const int left = context->leave(timeout_ns);
+    const int left = context->leave(std::max<Nanos>(deadline - now_ns(), 1));
     if (status == INA_OK && left != INA_OK) {
       status = left;
       const std::lock_guard lock(text_mutex_);

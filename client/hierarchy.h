@@ -94,6 +94,8 @@ class Hierarchy final : public Follower, public std::enable_shared_from_this<Hie
   Result<void> add_to(PlanKey& key, const HierarchicalCall& call) const;
   Result<Operation*> start(const PlanKey& key, std::span<const scheduler::BufferPair> pairs);
   void agree(const std::byte* hashes);
+  template <class Done>
+  bool drive_until(const Done& done, Nanos deadline);
   bool drive();
   bool take_in();
   bool has_failed();

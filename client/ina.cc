@@ -19,6 +19,7 @@ using ina::Op;
 using ina::client::check_context;
 using ina::client::Context;
 using ina::client::dtype_of;
+using ina::client::fail_with;
 using ina::client::global_error;
 using ina::client::global_failure;
 using ina::client::guarded;
@@ -27,6 +28,7 @@ using ina::client::Operation;
 using ina::client::OperationSpec;
 using ina::client::start_and_wait;
 using ina::client::start_with_request;
+using ina::client::timeout_of;
 
 namespace {
 
@@ -47,11 +49,11 @@ int check_arguments(ina_context* context, const char* function, const void* send
                    " is not defined: " +
                    (*operation == Op::kAvg ? "use sum and divide, or a float type"
                                            : "bitwise operations are for integers and bool"));
-  if (count > SIZE_MAX / 2 / ina::wire_bytes(*type))
-    return invalid("count " + std::to_string(count) + " exceeds the address space");
+  if (count > ina::wire::kMaxBlocksElements)
+    return invalid("count " + std::to_string(count) + " is too large: at most " +
+                   std::to_string(ina::wire::kMaxBlocksElements) + " are allowed");
   if (count != 0 && (!send || !recv)) return invalid(send ? "recv is NULL" : "send is NULL");
-  const auto* from = static_cast<const std::byte*>(send);
-  const auto* to = static_cast<const std::byte*>(recv);
+  const auto from = reinterpret_cast<uintptr_t>(send), to = reinterpret_cast<uintptr_t>(recv);
   const size_t bytes = count * ina::wire_bytes(*type);
   if (count != 0 && from != to && from < to + bytes && to < from + bytes)
     return invalid("send and recv overlap without being the same buffer");
@@ -117,6 +119,7 @@ int status_of_freed(int status) {
 extern "C" {
 
 void ina_config_init_sized(ina_config* config, size_t struct_size) {
+  if (!config) return;
   ina_config defaults{};
   defaults.struct_size = struct_size;
   defaults.rank = -1;
@@ -143,7 +146,9 @@ int ina_init(const ina_config* config, ina_context** context) {
 int ina_finalize(ina_context* context, int64_t timeout_us) {
   return guarded([&]() -> int {
     if (const int status = check_context(context, "ina_finalize"); status != INA_OK) return status;
-    const int status = context->impl->leave(timeout_us * 1000);
+    const auto timeout_ns = timeout_of("ina_finalize", timeout_us);
+    if (!timeout_ns) return fail_with(context, timeout_ns.error());
+    const int status = context->impl->leave(*timeout_ns);
     if (status != INA_OK) global_error() = context->impl->last_error();
     context->impl->close();
     delete context;
@@ -186,13 +191,15 @@ int ina_allreduce(ina_context* context, const void* send, void* recv, size_t cou
     if (const int status = check_arguments(context, "ina_allreduce", send, recv, count, dtype, op);
         status != INA_OK)
       return status;
+    const auto timeout_ns = timeout_of("ina_allreduce", timeout_us);
+    if (!timeout_ns) return fail_with(context, timeout_ns.error());
     if (const int status = context->impl->refuse_in_group("ina_allreduce"); status != INA_OK)
       return status;
     Operation* operation = nullptr;
     if (const int status = start(context, spec_of(send, recv, count, dtype, op), &operation);
         status != INA_OK)
       return status;
-    return context->impl->wait(operation, timeout_us * 1000, true).status;
+    return context->impl->wait(operation, *timeout_ns, true).status;
   });
 }
 
@@ -231,7 +238,9 @@ int ina_wait(ina_request* request, int64_t timeout_us) {
     if (const int status = request->context->impl->refuse_in_group("ina_wait", request->group);
         status != INA_OK)
       return status;
-    const auto [status, released] = request->wait(timeout_us * 1000, false);
+    const auto timeout_ns = timeout_of("ina_wait", timeout_us);
+    if (!timeout_ns) return fail_with(request->context, timeout_ns.error());
+    const auto [status, released] = request->wait(*timeout_ns, false);
     if (!released) return status;
     request->context->release(request);
     return status_of_freed(status);
@@ -291,7 +300,8 @@ int ina_barrier_async(ina_context* context, ina_request** request) {
 int ina_get_stats(const ina_context* context, ina_stats* stats) {
   return guarded([&]() -> int {
     if (const int status = check_context(context, "ina_get_stats"); status != INA_OK) return status;
-    if (!stats || stats->struct_size < sizeof(size_t) || stats->struct_size > sizeof(ina_stats))
+    if (!stats || stats->struct_size < sizeof(size_t) || stats->struct_size > sizeof(ina_stats) ||
+        stats->struct_size % alignof(ina_stats) != 0)
       return context->impl->set_error(
           INA_ERR_INVALID, "ina_get_stats: stats->struct_size must be sizeof(ina_stats)");
     ina_stats all{};

@@ -23,6 +23,7 @@ using ina::client::HierarchicalOptions;
 using ina::client::Hierarchy;
 using ina::client::Operation;
 using ina::client::start_with_request;
+using ina::client::timeout_of;
 using ina::themis::Collective;
 
 struct ina_hierarchy {
@@ -165,9 +166,11 @@ int start_and_wait(ina_hierarchy* hierarchy, const Arguments& arguments, int64_t
   return guarded([&]() -> int {
     if (const int status = check_hierarchy(hierarchy, arguments.function); status != INA_OK)
       return status;
+    const auto timeout_ns = timeout_of(arguments.function, timeout_us);
+    if (!timeout_ns) return fail_with(hierarchy->context, timeout_ns.error());
     const auto started = start(*hierarchy, arguments);
     if (!started) return fail_with(hierarchy->context, started.error());
-    const int status = hierarchy->impl->wait(*started, timeout_us * 1000, true).status;
+    const int status = hierarchy->impl->wait(*started, *timeout_ns, true).status;
     if (status == INA_OK) return INA_OK;
     return hierarchy->context->impl->set_error(status, hierarchy->impl->last_error());
   });
@@ -240,8 +243,10 @@ int ina_hierarchy_free(ina_hierarchy* hierarchy, int64_t timeout_us) {
     if (hierarchy->impl->contexts().back()->forked())
       return global_failure(INA_ERR_FORKED,
                             "ina_hierarchy_free: the hierarchy belongs to the parent process");
+    const auto timeout_ns = timeout_of("ina_hierarchy_free", timeout_us);
+    if (!timeout_ns) return global_failure(INA_ERR_INVALID, timeout_ns.error().text);
     const std::unique_ptr<ina_hierarchy> last(hierarchy);
-    const int status = hierarchy->impl->leave(timeout_us * 1000);
+    const int status = hierarchy->impl->leave(*timeout_ns);
     if (status != INA_OK) global_error() = hierarchy->impl->last_error();
     return status;
   });

@@ -162,7 +162,8 @@ void ina_plan_free(ina_plan* plan) {
 int ina_plan_get_facts(const ina_plan* plan, ina_plan_facts* facts) {
   return guarded([&]() -> int {
     if (!plan || !facts || facts->struct_size < sizeof(size_t) ||
-        facts->struct_size > sizeof(ina_plan_facts))
+        facts->struct_size > sizeof(ina_plan_facts) ||
+        facts->struct_size % alignof(ina_plan_facts) != 0)
       return global_failure(INA_ERR_INVALID, plan
                                                  ? "ina_plan_get_facts: facts->struct_size must be "
                                                    "sizeof(ina_plan_facts)"

@@ -36,8 +36,10 @@ Result<Joiner::Joined> Joiner::join(const Url& url, Nanos deadline) {
   if (!reply) return tl::unexpected(reply.error());
   const auto* joined = std::get_if<answer::Joined>(&reply->message);
   if (!joined) return tl::unexpected(control::error_of(reply->message));
-  if (auto entered = admission_.enter(*joined, *reply); !entered)
+  if (auto entered = admission_.enter(*joined, *reply); !entered) {
+    session_.send(0, request::Abort{entered.error().text});  // the others would wait for it
     return tl::unexpected(entered.error());
+  }
   return await_ready(deadline);
 }
 
@@ -46,15 +48,25 @@ Result<void> Joiner::open_transport(const Url& url, Nanos deadline) {
   if (url.scheme == "shm") return url.check_keys({});
   if (url.scheme == "memif")
     if (auto served = await_listener(url.path, absent_ns()); !served) return served;
+  if (auto trusted = check_memif(url); !trusted) return trusted;
   auto opened = open_frame_transport(url, deadline - now_ns());
   if (!opened) return tl::unexpected(opened.error());
+  // Its socket may have come meanwhile. Nothing was sent yet.
+  if (auto trusted = check_memif(url); !trusted) return trusted;
   link_.open(std::move(*opened));
   return {};
 }
 
+Result<void> Joiner::check_memif(const Url& url) const {
+  if (url.scheme != "memif") return {};
+  return control::check_socket_file(url.path, {.user = settings_.switch_user});
+}
+
 /// Connects, and says `join`; again if the switch has no room just now, until `deadline`.
 Result<control::Heard> Joiner::ask(Nanos deadline) {
-  const request::Join join{.member = admission_.member(), .window_bytes = settings_.window_bytes};
+  const request::Join join{.member = admission_.member(),
+                           .window_bytes = settings_.window_bytes,
+                           .settings = shared_settings(settings_)};
   std::optional<control::Heard> refusal;
   for (Nanos pause_ns = kFirstPauseNs;; pause_ns = std::min(2 * pause_ns, kLongestPauseNs)) {
     // Nobody asked to wait for a switch to start: then there is none, and its user wants to know.

@@ -29,6 +29,7 @@ class Joiner {
 
  private:
   Result<void> open_transport(const Url& url, Nanos deadline);
+  Result<void> check_memif(const Url& url) const;
   Result<control::Heard> ask(Nanos deadline);
   Result<Joined> await_ready(Nanos deadline);
   tl::unexpected<Error> timed_out(const std::string& missing, const std::string& why) const;

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "common/sealed_memory.h"
+#include "common/system_text.h"
 #include "io/shm/layout.h"
 
 namespace ina::client {
@@ -18,8 +19,8 @@ namespace {
 
 constexpr size_t kHugePageBytes = 2 << 20;
 
-tl::unexpected<Error> system_error(const std::string& what) {
-  return fail(INA_ERR_NO_MEMORY, what + ": " + std::strerror(errno));
+tl::unexpected<Error> no_memory(const std::string& what) {
+  return fail(INA_ERR_NO_MEMORY, what + ": " + system_text(errno));
 }
 
 }  // namespace
@@ -27,30 +28,36 @@ tl::unexpected<Error> system_error(const std::string& what) {
 Result<Mapping> map_private(size_t bytes) {
   void* address =
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (address == MAP_FAILED)
-    return system_error("no memory for " + std::to_string(bytes) + " bytes");
+  if (address == MAP_FAILED) return no_memory("no memory for " + std::to_string(bytes) + " bytes");
   return Mapping(static_cast<std::byte*>(address), bytes);
 }
 
+Result<void> check_size(size_t bytes) {
+  constexpr size_t kMostBytes = size_t{1} << 46;
+  if (bytes != 0 && bytes <= kMostBytes) return {};
+  return fail(INA_ERR_INVALID,
+              "bytes is " + std::to_string(bytes) + ", not 1 to " + std::to_string(kMostBytes));
+}
+
 Result<RegisteredMemory> make_memory(size_t bytes) {
-  if (bytes == 0) return fail(INA_ERR_INVALID, "bytes is 0");
+  if (auto fine = check_size(bytes); !fine) return tl::unexpected(fine.error());
   bytes = io::shm::round_up(bytes, bytes >= kHugePageBytes ? kHugePageBytes : io::shm::kPageBytes);
   RegisteredMemory memory;
   memory.bytes = bytes;
   memory.file = Fd(::memfd_create("ina-alloc", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!memory.file) return system_error("cannot create shared memory");
-  if (::ftruncate(memory.file.get(), static_cast<off_t>(bytes)) != 0)
-    return system_error("cannot size shared memory to " + std::to_string(bytes) + " bytes");
+  if (!memory.file) return no_memory("cannot create shared memory");
+  if (!may_have_size(bytes) || ::ftruncate(memory.file.get(), static_cast<off_t>(bytes)) != 0)
+    return no_memory("cannot size shared memory to " + std::to_string(bytes) + " bytes");
   void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.file.get(), 0);
   if (address == MAP_FAILED)
-    return system_error("cannot map " + std::to_string(bytes) + " bytes of shared memory");
+    return no_memory("cannot map " + std::to_string(bytes) + " bytes of shared memory");
   memory.mapping = Mapping(static_cast<std::byte*>(address), bytes);
   // Where the system lets shared memory have huge pages, both sides save most of their TLB misses.
   ::madvise(address, bytes, MADV_HUGEPAGE);
   if (!populate(memory.mapping.data(), bytes, true))
-    return system_error("no memory for " + std::to_string(bytes) + " bytes");
+    return no_memory("no memory for " + std::to_string(bytes) + " bytes");
   if (::fcntl(memory.file.get(), F_ADD_SEALS, kRegionSeals) != 0)
-    return system_error("cannot seal shared memory");
+    return no_memory("cannot seal shared memory");
   memory.data = memory.mapping.data();
   return memory;
 }
@@ -67,7 +74,7 @@ Result<RegisteredMemory> take_memory(int memfd, void* data, size_t bytes) {
                                      ": a file is registered as a whole");
   if (!data) return fail(INA_ERR_INVALID, "memory is NULL");
   memory.file = Fd(::fcntl(memfd, F_DUPFD_CLOEXEC, 0));
-  if (!memory.file) return system_error("cannot duplicate the memfd");
+  if (!memory.file) return no_memory("cannot duplicate the memfd");
   return memory;
 }
 

@@ -30,6 +30,9 @@ struct RegisteredMemory {
   bool known = false;  ///< to the switch
 };
 
+/// INA_ERR_INVALID: no memory has this size.
+Result<void> check_size(size_t bytes);
+
 /// New memory of that size, rounded up to pages, which may be sealed and sent.
 Result<RegisteredMemory> make_memory(size_t bytes);
 /// The caller's own: `memfd` has `bytes` bytes, which it has mapped at `data`.

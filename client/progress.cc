@@ -93,30 +93,42 @@ void Progress::close() {
 // ---- callers
 
 Progress::Waited Progress::wait(Operation* operation, Nanos deadline) {
+  return wait_until([operation] { return operation->done.load(std::memory_order_acquire); },
+                    [this, operation] { operations_.release(operation); }, deadline);
+}
+
+Progress::Waited Progress::drain(Nanos deadline) {
+  return wait_until([this] { return running_.load(std::memory_order_acquire) == 0; }, [] {},
+                    deadline);
+}
+
+/// `end()`: under the lock, once it is done or the job has failed.
+template <class Done, class End>
+Progress::Waited Progress::wait_until(const Done& done, const End& end, Nanos deadline) {
   for (;;) {
     std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock) {
-      const bool done = operation->done.load(std::memory_order_acquire);
-      if (now_ns() >= deadline && !done) return Waited::kTimedOut;
-      if (operation->done.load(std::memory_order_acquire)) {
+      const bool is_done = done();
+      if (now_ns() >= deadline && !is_done) return Waited::kTimedOut;
+      if (done()) {
         const auto held = this->lock();
-        operations_.release(operation);
+        end();
         return Waited::kDone;
       }
       // The driving thread wakes this thread when an operation completes, or when it stops driving.
       callers_.nap(kNapNs);
       continue;
     }
-    if (callers_.failed() == INA_OK && !away_.load()) drive(*operation, deadline);
-    const bool done = operation->done.load(std::memory_order_acquire);
+    if (callers_.failed() == INA_OK && !away_.load()) drive(done, deadline);
+    const bool is_done = done();
     const bool failed = callers_.failed() != INA_OK;
-    if (done || failed) operations_.release(operation);
+    if (is_done || failed) end();
     const bool more = link_.engine().running() != 0;
     rest();
     lock.unlock();
     if (callers_.any_asleep()) callers_.wake();
     if (more && !failed) session_.kick();
-    if (done) return Waited::kDone;
+    if (is_done) return Waited::kDone;
     if (failed) return Waited::kFailed;
     if (now_ns() >= deadline) return Waited::kTimedOut;
     if (away_.load())
@@ -126,10 +138,11 @@ Progress::Waited Progress::wait(Operation* operation, Nanos deadline) {
   }
 }
 
-void Progress::drive(const Operation& operation, Nanos deadline) {
+template <class Done>
+void Progress::drive(const Done& done, Nanos deadline) {
   driving_ = true;
   idle_.reset();
-  while (!operation.done.load(std::memory_order_relaxed)) {
+  while (!done()) {
     if (turn()) {
       idle_.reset();
       if (contenders_.load(std::memory_order_relaxed) != 0) break;

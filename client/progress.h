@@ -66,6 +66,8 @@ class Progress {
   /// Drives, or sleeps while others do, until the operation is done, the job has failed, or the
   /// time has come. In the first two cases the operation is released.
   Waited wait(Operation* operation, Nanos deadline);
+  /// The same until nothing is under way any more.
+  Waited drain(Nanos deadline);
   /// One turn at most. Nothing: it is under way.
   std::optional<Waited> test(Operation* operation);
   /// Until the switch is back, the job has failed, or the time has come.
@@ -101,7 +103,10 @@ class Progress {
 
  private:
   bool turn();
-  void drive(const Operation& operation, Nanos deadline);
+  template <class Done, class End>
+  Waited wait_until(const Done& done, const End& end, Nanos deadline);
+  template <class Done>
+  void drive(const Done& done, Nanos deadline);
   bool is_background_free(bool called) const;
   void sleep_in_background(IdleStrategy& idle, Nanos now);
   void tell();

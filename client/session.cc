@@ -7,11 +7,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <system_error>
 
 #include "client/context.h"
 #include "client/link.h"
 #include "common/clock.h"
 #include "common/event_fd.h"
+#include "common/system_text.h"
 #include "control/client.h"
 
 namespace ina::client {
@@ -81,7 +83,8 @@ Result<void> Session::resolve(const Url& url) {
     frame_place_ = std::move(*place);
     path_ = url.get("control", control::kDefaultSocket);
   }
-  tls_ = {settings_.tls, control::is_tls(path_) ? control::host_of(path_) : ""};
+  trust_ = {.tls = {settings_.tls, control::is_tls(path_) ? control::host_of(path_) : ""},
+            .user = settings_.switch_user};
   // Only once: a re-join must not wait for a name server while a fork() waits for the re-join.
   auto resolved = control::resolve(path_);
   if (!resolved) return tl::unexpected(resolved.error());
@@ -101,7 +104,16 @@ void Session::start(std::shared_ptr<Context> root) {
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   started_ = true;
-  background_ = std::thread([this] { background(); });
+  try {
+    background_ = std::thread([this] { background(); });
+  } catch (const std::system_error&) {
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    // They own this, and would stay in the job as a worker that never answers.
+    const std::lock_guard lock(channels_mutex_);
+    open_.clear();
+    root_.reset();
+    throw;
+  }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   ForkRegistry& registry = ForkRegistry::instance();
   const std::lock_guard lock(registry.mutex);
@@ -201,7 +213,9 @@ const std::vector<std::shared_ptr<Context>>& Session::channels() {
 Result<void> Session::open(Nanos timeout_ns, Nanos absent_ns) {
   std::unique_lock registered(ForkRegistry::instance().mutex, std::defer_lock);
   if (started_.load()) registered.lock();
-  auto connection = control::Connection::open(path_, timeout_ns, tls_, absent_ns);
+  if (!kick_event_ || !hurry_event_)
+    return tl::unexpected(system_error("cannot create an eventfd", EMFILE));
+  auto connection = control::Connection::open(path_, timeout_ns, trust_, absent_ns);
   if (!connection) return tl::unexpected(connection.error());
   const std::lock_guard lock(connection_mutex_);
   control_ = std::move(*connection);

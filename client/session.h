@@ -110,7 +110,7 @@ class Session {
 
   const Settings settings_;
   std::string path_;
-  control::TlsClient tls_;  ///< for a path_ that wants it
+  control::Trust trust_;    ///< of the switch at path_
   FramePlace frame_place_;  ///< for a transport that carries frames
 
   /// Replaced by the background thread alone: it reads without connection_mutex_, others with.

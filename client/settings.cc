@@ -10,6 +10,7 @@
 
 #include "client/abi.h"
 #include "control/tokens.h"
+#include "control/trust.h"
 
 namespace ina::client {
 
@@ -126,7 +127,7 @@ Result<ina_config> with_defaults(const ina_config* config) {
   if (!config) return completed;
   // A caller built against an older header hands over a shorter struct; it keeps its defaults.
   if (config->struct_size < offsetof(ina_config, world_size) + sizeof(config->world_size) ||
-      config->struct_size > sizeof(ina_config))
+      config->struct_size > sizeof(ina_config) || config->struct_size % alignof(ina_config) != 0)
     return fail(INA_ERR_INVALID, "ina_config.struct_size " + std::to_string(config->struct_size) +
                                      " fits no version of ina_config up to this library's (" +
                                      std::to_string(sizeof(ina_config)) +
@@ -225,6 +226,9 @@ Result<void> resolve_credentials(const Environment& environment, Settings& setti
   if (!ticket) return tl::unexpected(ticket.error());
   settings.ticket = std::move(*ticket);
   settings.tls = control::own_tls_files(environment);
+  const auto user = control::own_switch_user(environment);
+  if (!user) return tl::unexpected(user.error());
+  settings.switch_user = *user;
   return {};
 }
 
@@ -240,6 +244,11 @@ Result<Settings> resolve(const ina_config* config, const Environment& environmen
   if (auto done = resolve_credentials(environment, settings); !done)
     return tl::unexpected(done.error());
   return settings;
+}
+
+std::map<std::string, std::string> shared_settings(const Settings& settings) {
+  return {{"INA_NUMERIC", settings.reproducible ? "reproducible" : "native"},
+          {"INA_COALESCE_BYTES", std::to_string(settings.coalesce_bytes)}};
 }
 
 }  // namespace ina::client

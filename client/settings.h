@@ -1,7 +1,11 @@
 // A worker's settings from its caller, the environment and the launcher, resolved to one struct.
 #pragma once
 
+#include <sys/types.h>
+
 #include <functional>
+#include <map>
+#include <optional>
 #include <string>
 
 #include "common/idle.h"
@@ -22,12 +26,17 @@ struct Settings {
   uint64_t window_bytes = 0;  ///< 0: the switch's grant
   IdleMode idle = IdleMode::kAuto;
   int copy_threads = 0;
-  size_t coalesce_bytes = 0;  ///< 0: asynchronous all-reduces are not fused
-  std::string token;          ///< shown to a switch over TCP; empty: none
-  std::string ticket;         ///< shown to any switch, in place of a token; empty: none
-  control::TlsFiles tls;      ///< paths, for a switch over TLS
-  bool reproducible = false;  ///< sums of floats do not depend on the order of arrival
+  size_t coalesce_bytes = 0;         ///< 0: asynchronous all-reduces are not fused
+  std::string token;                 ///< shown to a switch over TCP; empty: none
+  std::string ticket;                ///< shown to any switch, in place of a token; empty: none
+  control::TlsFiles tls;             ///< paths, for a switch over TLS
+  std::optional<uid_t> switch_user;  ///< of a switch on this host, beside the trusted ones
+  bool reproducible = false;         ///< sums of floats do not depend on the order of arrival
 };
+
+/// The settings that all ranks must share, by the names of their variables. What else must be the
+/// same is a part of each operation, or decided by the switch.
+std::map<std::string, std::string> shared_settings(const Settings& settings);
 
 /// Returns the value of an environment variable or nullptr.
 using Environment = std::function<const char*(const char*)>;

@@ -68,10 +68,10 @@ tl::unexpected<Error> not_accepted(const Error& error) {
 /// yet time for its user, it is asked again until `connect_timeout_ns` have passed.
 template <class Question>
 Result<std::optional<Heard>> ask_anew(const std::string& path, const Question& question,
-                                      Nanos timeout_ns, const TlsClient& tls,
+                                      Nanos timeout_ns, const Trust& trust,
                                       Nanos connect_timeout_ns) {
   for (const Nanos begun = now_ns();;) {
-    auto connection = Connection::open(path, connect_timeout_ns, tls);
+    auto connection = Connection::open(path, connect_timeout_ns, trust);
     if (!connection) return not_accepted(connection.error());
     auto reply = ask(*connection, question, timeout_ns);
     const bool no_room = reply && *reply && answer::is_no_room((*reply)->message);
@@ -83,9 +83,9 @@ Result<std::optional<Heard>> ask_anew(const std::string& path, const Question& q
 /// Asks once, and takes an answer of type `Wanted`, whose content is in `field` over TCP.
 template <class Wanted, class Question>
 Result<Json> query(const std::string& path, const Question& question, Json Wanted::*field,
-                   Nanos timeout_ns, const TlsClient& tls, Nanos connect_timeout_ns) {
+                   Nanos timeout_ns, const Trust& trust, Nanos connect_timeout_ns) {
   const std::string what = Wanted::kType;
-  auto reply = ask_anew(path, question, timeout_ns, tls, connect_timeout_ns);
+  auto reply = ask_anew(path, question, timeout_ns, trust, connect_timeout_ns);
   // INA_ERR_INVALID is for what this side gets wrong.
   if (!reply && reply.error().status == INA_ERR_INVALID)
     return fail(INA_ERR_INTERNAL, reply.error().text);
@@ -154,18 +154,18 @@ Error error_of(const answer::Message& message) {
 }
 
 Result<Json> query_status(const std::string& path, Nanos timeout_ns, const std::string& token,
-                          const TlsClient& tls, Nanos connect_timeout_ns) {
+                          const Trust& trust, Nanos connect_timeout_ns) {
   return query(path, request::Status{is_remote(path) ? token : ""}, &answer::Status::status,
-               timeout_ns, tls, connect_timeout_ns < 0 ? timeout_ns : connect_timeout_ns);
+               timeout_ns, trust, connect_timeout_ns < 0 ? timeout_ns : connect_timeout_ns);
 }
 
 Result<Json> query_trace(const std::string& path, const request::Trace& trace,
-                         const std::string& token, const TlsClient& tls) {
+                         const std::string& token, const Trust& trust) {
   constexpr Nanos kAnswerNs = 5'000'000'000;  // how long the switch may take to tell what it has
   request::Trace asked = trace;
   if (is_remote(path)) asked.token = token;
   return query(path, asked, &answer::Trace::trace, Nanos{trace.timeout_ms} * 1'000'000 + kAnswerNs,
-               tls, kAbsentNs);
+               trust, kAbsentNs);
 }
 
 }  // namespace ina::control

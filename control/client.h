@@ -35,16 +35,16 @@ Result<void> check(const answer::Place& place);
 
 /// The switch's status, as `inactl status --json` prints it. `path`: the control socket, or
 /// "tcp:HOST:PORT", or "tls:HOST:PORT". `token`: over TCP, see control/tokens.h; the jobs are those
-/// of its tenant then, or of the certificate's. `tls`: Connection::open().
+/// of its tenant then, or of the certificate's. `trust`: Connection::open().
 /// `connect_timeout_ns`: how long to wait for a switch that is being started, or has no room just
 /// now; negative: `timeout_ns`.
 Result<Json> query_status(const std::string& path, Nanos timeout_ns, const std::string& token = "",
-                          const TlsClient& tls = {}, Nanos connect_timeout_ns = -1);
+                          const Trust& trust = {}, Nanos connect_timeout_ns = -1);
 
 /// The next packets of a job, as `inactl trace --json` prints them, from a switch that runs.
 /// The caller must own the job, or be root or the switch's own user. The rest as for
 /// query_status().
 Result<Json> query_trace(const std::string& path, const request::Trace& trace,
-                         const std::string& token = "", const TlsClient& tls = {});
+                         const std::string& token = "", const Trust& trust = {});
 
 }  // namespace ina::control

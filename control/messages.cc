@@ -97,6 +97,10 @@ class Reader {
                      "not a number in " + std::to_string(least) + ".." + std::to_string(most));
     value = json.get<T>();
   }
+  void read(const Json& json, request::Settings& value, const std::string& path) {
+    if (!json.is_object()) return fail_at(path, "not an object");
+    for (const auto& [name, setting] : json.items()) read(setting, value[name], path + "." + name);
+  }
   template <class T>
   void read(const Json& json, std::vector<T>& value, const std::string& path) {
     if (!json.is_array()) return fail_at(path, "not a list");
@@ -262,7 +266,9 @@ void describe_place(Fields& fields, answer::Place& place) {
 
 template <class Fields>
 void describe(Fields& fields, request::Join& join) {
-  if (describe_member(fields, join.member)) fields.optional("window_bytes", join.window_bytes);
+  if (!describe_member(fields, join.member)) return;
+  fields.optional("window_bytes", join.window_bytes);
+  fields.optional("settings", join.settings);
 }
 template <class Fields>
 void describe(Fields& fields, request::Rejoin& rejoin) {

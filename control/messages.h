@@ -6,6 +6,7 @@
 // fields. The values are the reader's to judge: a rank may be any number.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -65,10 +66,14 @@ struct Member {
   bool operator==(const Member&) const = default;
 };
 
+/// Settings of a worker that all of its job must share, by name.
+using Settings = std::map<std::string, std::string>;
+
 struct Join {
   static constexpr const char* kType = "join";
   Member member;
   std::optional<uint64_t> window_bytes = std::nullopt;  ///< none or 0: as granted
+  Settings settings = {};
   bool operator==(const Join&) const = default;
 };
 struct Rejoin {

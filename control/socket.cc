@@ -6,7 +6,6 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 
 #include <cerrno>
 #include <cstring>
@@ -14,14 +13,13 @@
 #include <utility>
 
 #include "common/clock.h"
+#include "common/system_text.h"
 #include "control/bounded_json.h"
 #include "control/doorman.h"
 
 namespace ina::control {
 
-namespace {
-
-Result<sockaddr_un> address_of(const std::string& path) {
+Result<sockaddr_un> unix_address(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof(address.sun_path))
@@ -30,6 +28,8 @@ Result<sockaddr_un> address_of(const std::string& path) {
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   return address;
 }
+
+namespace {
 
 Fd new_socket() {
   return Fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -105,19 +105,22 @@ std::string absent_text(const std::string& path, int error) {
 
 }  // namespace
 
-Result<Connection> Connection::open(const std::string& path, Nanos timeout_ns, const TlsClient& tls,
+Result<Connection> Connection::open(const std::string& path, Nanos timeout_ns, const Trust& trust,
                                     Nanos absent_ns) {
-  if (is_remote(path)) return open_tcp(path, timeout_ns, tls, absent_ns);
-  auto address = address_of(path);
+  if (is_remote(path)) return open_tcp(path, timeout_ns, trust.tls, absent_ns);
+  auto address = unix_address(path);
   if (!address) return tl::unexpected(address.error());
   Fd fd = new_socket();
   if (!fd)
-    return fail(INA_ERR_NO_MEMORY, std::string("cannot create a socket: ") + std::strerror(errno));
+    return fail(INA_ERR_NO_MEMORY, std::string("cannot create a socket: ") + system_text(errno));
   const Nanos begun = now_ns();
   // A backlog that is full (EAGAIN) and a switch that is just starting are worth waiting for.
   for (;;) {
-    if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) == 0)
+    if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) == 0) {
+      if (auto trusted = check_server(fd.get(), path, trust); !trusted)
+        return tl::unexpected(trusted.error());
       return Connection(std::move(fd));
+    }
     const int error = errno;
     const bool absent = (error == ENOENT || error == ECONNREFUSED) && !is_no_socket(path);
     const bool busy = error == EAGAIN || error == EINTR;
@@ -192,7 +195,8 @@ Result<void> Connection::send_text(const std::string& text, const std::vector<in
   msghdr header{};
   header.msg_iov = &part;
   header.msg_iovlen = 1;
-  alignas(cmsghdr) char space[CMSG_SPACE(kMaxDescriptors * sizeof(int))];
+  // Zeroed: the kernel is given the padding, too.
+  alignas(cmsghdr) char space[CMSG_SPACE(kMaxDescriptors * sizeof(int))] = {};
   if (!fds.empty()) {
     header.msg_control = space;
     header.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
@@ -363,7 +367,7 @@ PeerCredentials Connection::peer() const {
 }
 
 Result<Fd> listen_unix(const std::string& path, mode_t mode, int type, const std::string& setting) {
-  auto address = address_of(path);
+  auto address = unix_address(path);
   if (!address) return fail(INA_ERR_INVALID, setting + ": " + address.error().text);
   const auto* name = reinterpret_cast<const sockaddr*>(&*address);
   const auto new_socket = [&] {
@@ -372,7 +376,7 @@ Result<Fd> listen_unix(const std::string& path, mode_t mode, int type, const std
   Fd fd = new_socket();
   const Fd probe = new_socket();
   if (!fd || !probe)
-    return fail(INA_ERR_NO_MEMORY, std::string("cannot create a socket: ") + std::strerror(errno));
+    return fail(INA_ERR_NO_MEMORY, std::string("cannot create a socket: ") + system_text(errno));
   // A backlog that is full is a sign of life, too.
   if (::connect(probe.get(), name, sizeof(*address)) == 0 || errno == EAGAIN)
     return fail(INA_ERR_INVALID, "another switch already listens on " + path +

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <sys/types.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <memory>
@@ -15,7 +16,7 @@
 #include "control/messages.h"
 #include "control/stream.h"
 #include "control/tcp.h"
-#include "control/tls.h"
+#include "control/trust.h"
 #include "wire/types.h"
 
 namespace ina::control {
@@ -77,9 +78,9 @@ class Connection {
   /// busy, and at most `absent_ns` for one that is not there: it may be just starting. One attempt
   /// is made for any `timeout_ns`; over TCP it may take 500 ms, and a handshake as much again. A
   /// path that is no socket is an error at once. The error names the path and the remedy;
-  /// INA_ERR_REFUSED: the two ends do not agree about TLS. `tls`: for "tls:".
-  static Result<Connection> open(const std::string& path, Nanos timeout_ns,
-                                 const TlsClient& tls = {}, Nanos absent_ns = INT64_MAX);
+  /// INA_ERR_REFUSED: the switch is not to be trusted, or the two ends do not agree about TLS.
+  static Result<Connection> open(const std::string& path, Nanos timeout_ns, const Trust& trust = {},
+                                 Nanos absent_ns = INT64_MAX);
 
   /// Sends one message, and never blocks. A peer that does not read gets INA_ERR_SWITCH_LOST here;
   /// INA_ERR_NO_MEMORY: the descriptors cannot be passed, the message alone may be. Over TCP only
@@ -134,6 +135,9 @@ class Connection {
   Doorman* doorman_ = nullptr;
   std::unique_ptr<Stream> stream_;  ///< TCP only
 };
+
+/// INA_ERR_INVALID: the path is empty or too long.
+Result<sockaddr_un> unix_address(const std::string& path);
 
 /// A listening unix socket of `type` (SOCK_SEQPACKET, SOCK_STREAM) at `path`. A stale path left by
 /// a dead process is replaced; one that a living switch listens on is an error. `setting`: the key

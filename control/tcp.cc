@@ -12,6 +12,8 @@
 #include <cstring>
 #include <memory>
 
+#include "common/system_text.h"
+
 namespace ina::control {
 
 namespace {
@@ -95,7 +97,7 @@ Result<std::string> resolve(const std::string& address) {
 Result<Fd> connect_tcp(const sockaddr_in& address, Nanos timeout_ns, std::string& why) {
   Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd)
-    return fail(INA_ERR_NO_MEMORY, std::string("cannot create a socket: ") + std::strerror(errno));
+    return fail(INA_ERR_NO_MEMORY, std::string("cannot create a socket: ") + system_text(errno));
   set_tcp_options(fd.get(), kDeadPeerNs);
   int error = 0;
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
@@ -125,7 +127,7 @@ Result<Fd> listen_tcp(const std::string& listen, const std::string& setting) {
   address.sin_port = htons(static_cast<uint16_t>(port));
   Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd)
-    return fail(INA_ERR_NO_MEMORY, std::string("cannot create a socket: ") + std::strerror(errno));
+    return fail(INA_ERR_NO_MEMORY, std::string("cannot create a socket: ") + system_text(errno));
   // A switch that starts again must not wait for its predecessor's connections to time out.
   set(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||

@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "common/fd.h"
+#include "common/planted_file.h"
 
 namespace ina::control {
 
@@ -52,6 +53,7 @@ Result<std::string> read_file(const std::string& path, const char* setting, bool
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode))
     return fail(INA_ERR_INVALID, what + " is not a regular file");
+  if (may_be_planted(fd.get(), path)) return fail(INA_ERR_INVALID, planted_text(what));
   if (guarded && (status.st_mode & (S_IRWXO | S_IWGRP)) != 0) {
     char mode[8];
     std::snprintf(mode, sizeof(mode), "%04o", static_cast<unsigned>(status.st_mode & 07777));

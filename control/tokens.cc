@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "common/fd.h"
+#include "common/planted_file.h"
 
 namespace ina::control {
 
@@ -140,6 +141,7 @@ Result<std::string> own_secret(const Environment& environment, const std::string
   const std::string what = "the " + kind + " file " + path + " (" + variable + "_FILE)";
   const Fd fd(::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) return fail(INA_ERR_INVALID, "cannot open " + what + ": " + std::strerror(errno));
+  if (may_be_planted(fd.get(), path)) return fail(INA_ERR_INVALID, planted_text(what));
   const auto text = read_all(fd.get(), what);
   if (!text) return tl::unexpected(text.error());
   std::string_view line = std::string_view(*text).substr(0, text->find('\n'));

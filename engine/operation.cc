@@ -105,7 +105,10 @@ ExpectedResult Operation::expected(Seq seq, Rank rank) const {
   result.signature.target = target_of(spec, place);
   result.bytes = has_role(place.block->receiver, rank);
   result.elements = place.elements;
-  if (result.bytes) result.to = spec.recv + (place.block->receive_offset + place.first) * width;
+  if (!result.bytes) return result;
+  result.to = spec.recv + (place.block->receive_offset + place.first) * width;
+  result.is_there = is_moved(spec.collective) && has_role(place.block->source, rank) &&
+                    result.to == spec.send + (place.block->send_offset + place.first) * width;
   return result;
 }
 

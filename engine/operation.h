@@ -54,6 +54,8 @@ struct OperationSpec {
 /// The result of a fragment that a worker expects.
 struct ExpectedResult {
   bool bytes = true;  ///< otherwise they are for others
+  /// It is what this worker has sent, in place: `to` has it, and may be memory that is only read.
+  bool is_there = false;
   wire::Signature signature;
   uint32_t elements = 0;
   std::byte* to = nullptr;

@@ -124,12 +124,14 @@ size_t Engine::accept_result(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   if (message.flags & wire::kFlagOverflow) ++counters_.overflows;
   if (closes) accept_missing_bare_results(operation, message, now);
   if (packet.payload_bytes == 0 || message.target != 0) return 0;
-  counters_.bytes_copied += packet.payload_bytes;
-  const bool stream = operation.spec.elements * wire_bytes(operation.spec.dtype) >= kStreamBytes;
-  jobs[0] = {ours.to, packet.payload, packet.payload_bytes, stream};
-  if (config_.results_stay) return 1;
-  jobs[1] = {kept_.row(seq), packet.payload, packet.payload_bytes};
-  return 2;
+  size_t count = 0;
+  if (!ours.is_there) {
+    counters_.bytes_copied += packet.payload_bytes;
+    const bool stream = operation.spec.elements * wire_bytes(operation.spec.dtype) >= kStreamBytes;
+    jobs[count++] = {ours.to, packet.payload, packet.payload_bytes, stream};
+  }
+  if (!config_.results_stay) jobs[count++] = {kept_.row(seq), packet.payload, packet.payload_bytes};
+  return count;
 }
 
 /// An answer has come for a fragment whose result was here before. So the only question for it was

@@ -336,8 +336,10 @@ void Conductor::on_channel(Client& line, uint32_t channel, const request::Messag
     return groups_.on_join(line, channel, *join);
   if (const auto* rejoin = std::get_if<request::Rejoin>(&message))
     return groups_.on_rejoin(line, channel, *rejoin);
+  if (Client* place = line.from(channel)) return dispatch(*place, message);
   // Otherwise the end of the group has crossed the message.
-  if (Client* place = line.from(channel)) dispatch(*place, message);
+  if (const auto* abort = std::get_if<request::Abort>(&message))
+    groups_.on_abort(line, channel, *abort);
 }
 
 /// Handles a message of a worker in a job or group that it has joined.

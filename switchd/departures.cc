@@ -71,6 +71,11 @@ void Departures::on_gone(Client& client) {
 void Departures::on_abort(Client& client, const request::Abort& abort) {
   if (!client.job) return;  // the abort of another worker crossed this one
   Job& job = *client.job;
+  if (abort.lost == value(client.rank))
+    return ending_.end(job, INA_ERR_PEER_LOST,
+                       fmt::format("rank {} of job '{}' left before its operations were complete: "
+                                   "{}",
+                                   value(client.rank), job.name, abort.text.substr(0, 1024)));
   if (abort.lost)
     return ending_.end(job, INA_ERR_PEER_LOST,
                        fmt::format("rank {} of job '{}' waits in vain: {}", value(client.rank),

@@ -17,6 +17,8 @@ Job* Groups::find(const Client& line, uint32_t channel) const {
 void Groups::on_join(Client& line, uint32_t channel, const request::Join& join) {
   Client& place = places_.make(line, channel);
   Job* const group = find(line, channel);
+  if (const Error* const why = ending_.why_ended(JobId{channel}, line.joined))
+    return connections_.refuse(place, *why);
   if (!group || place.job)
     return connections_.refuse(
         place, INA_ERR_REFUSED,
@@ -39,6 +41,16 @@ void Groups::on_join(Client& line, uint32_t channel, const request::Join& join) 
   ending_.end(
       *group, taken.error().status,
       fmt::format("rank {} has no place in group '{}': {}", rank, group->name, taken.error().text));
+}
+
+void Groups::on_abort(const Client& line, uint32_t channel, const request::Abort& abort) {
+  Job* const group = find(line, channel);
+  if (!group || group->state != Job::State::kJoining) return;
+  const auto own = std::ranges::find(group->root_ranks, uint32_t{value(line.rank)});
+  if (own == group->root_ranks.end()) return;
+  ending_.end(*group, INA_ERR_ABORTED,
+              fmt::format("rank {} of group '{}' gave up: {}", own - group->root_ranks.begin(),
+                          group->name, abort.text.substr(0, 1024)));
 }
 
 void Groups::on_rejoin(Client& line, uint32_t channel, const request::Rejoin& message) {

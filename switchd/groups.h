@@ -30,6 +30,8 @@ class Groups {
   // `line`: the worker's connection. `channel`: the group's id.
   void on_join(Client& line, uint32_t channel, const control::request::Join& join);
   void on_rejoin(Client& line, uint32_t channel, const control::request::Rejoin& message);
+  /// Of a worker that has no place there yet, and will not take it.
+  void on_abort(const Client& line, uint32_t channel, const control::request::Abort& abort);
 
  private:
   Job* find(const Client& line, uint32_t channel) const;

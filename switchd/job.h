@@ -70,6 +70,7 @@ struct Job {
   uid_t uid = 0;
   std::string tenant;  ///< owner, if it was made over TCP; else empty: it is `uid`'s
   uint32_t workers = 0;
+  control::request::Settings settings;  ///< of the workers that have joined
   scheduler::Grant grant;
   Home home = Home::kWorkers;                 ///< place of the fallback, as told to its workers
   uint32_t instance = 0;                      ///< of the fallback

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "common/clock.h"
 #include "common/logging/record.h"
 
@@ -14,12 +16,23 @@ void JobEnding::end(Job& job, ina_status status, const std::string& text) {
   logging::warn("job aborted", job.owner())("job", job.name)("id", value(job.id))("status", status)(
       "text", text);
   records_.forget(job);
+  if (job.is_group() && job.state == Job::State::kJoining) {
+    unmade_groups_.push_back({job.id, job.root, {status, text}});
+    if (unmade_groups_.size() > kMostUnmadeGroups) unmade_groups_.pop_front();
+  }
   tell(job, status, text);
   // Its workers do not come back, and without it not to its groups either.
   if (job.state == Job::State::kRejoining)
     for (Job& group : jobs_)
       if (group.root == job.id && group.state == Job::State::kRejoining) end(group, status, text);
   remove(job);
+}
+
+const Error* JobEnding::why_ended(JobId group, JobId root) const {
+  const auto found = std::ranges::find_if(unmade_groups_, [&](const UnmadeGroup& unmade) {
+    return unmade.id == group && unmade.root == root;
+  });
+  return found == unmade_groups_.end() ? nullptr : &found->error;
 }
 
 void JobEnding::end_mismatched(Job& job, const std::string& sides) {

@@ -2,6 +2,7 @@
 // them.
 #pragma once
 
+#include <deque>
 #include <string>
 
 #include "control/messages.h"
@@ -41,8 +42,17 @@ class JobEnding {
   void remove(Job& job);
   /// The job of `client` has ended for it.
   void leave(Client& client);
+  /// Why a group of `root` ended while it was made: for its workers who come too late to be told.
+  /// nullptr: there was none, or it was long ago.
+  const Error* why_ended(JobId group, JobId root) const;
 
  private:
+  static constexpr size_t kMostUnmadeGroups = 64;
+  struct UnmadeGroup {
+    JobId id{};
+    JobId root{};
+    Error error;
+  };
   void release_fallback(Job& job);
 
   JobTable& jobs_;
@@ -51,6 +61,7 @@ class JobEnding {
   Resources& resources_;
   Connections& connections_;
   GroupPlaces& group_places_;
+  std::deque<UnmadeGroup> unmade_groups_;
 };
 
 }  // namespace ina::switchd

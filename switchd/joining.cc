@@ -35,6 +35,19 @@ bool has_lost_workers(const Job& job) {
   return std::ranges::any_of(job.members, has_closed);
 }
 
+/// How a worker's settings differ from those of the workers that are there; empty: they do not. One
+/// that only one side knows is no difference: the other's library is older.
+std::string difference(const Job& job, const request::Join& join) {
+  if (job.members_present() == 0) return {};
+  std::string text;
+  for (const auto& [name, value] : join.settings)
+    if (const auto known = job.settings.find(name);
+        known != job.settings.end() && known->second != value)
+      text += fmt::format("{}has {}={}, {} joined with {}", text.empty() ? "" : "; it ", name,
+                          value, wire::ranks_text(job.members_present()), known->second);
+  return text;
+}
+
 }  // namespace
 
 void Joining::on_join(Client& client, const request::Join& join) {
@@ -56,7 +69,7 @@ void Joining::on_join(Client& client, const request::Join& join) {
         client, INA_ERR_REFUSED,
         fmt::format("job '{}' {}; join under another name, or once it has ended", job.name,
                     waiting_.rejoin_text(job)));
-  if (auto free = check_free(client, job, member); !free) {
+  if (auto free = check_free(client, job, join); !free) {
     const bool for_good = refuse(client, job.owner(), free.error());
     // While the job gathers, nobody can tell which of the two is right; a running job goes on, and
     // so does one of which an administrator said how it is.
@@ -64,6 +77,7 @@ void Joining::on_join(Client& client, const request::Join& join) {
       ending_.end(job, free.error().status, free.error().text);
     return;
   }
+  if (job.members_present() == 0) job.settings = join.settings;
   placement_.place(client, job, Rank{static_cast<uint8_t>(member.rank)}, *transport);
 }
 
@@ -118,8 +132,8 @@ Result<Job*> Joining::admit(const Client& client, const request::Join& join) {
 }
 
 /// Whether the job is as the worker says, and its place in it is free.
-Result<void> Joining::check_free(const Client& client, const Job& job,
-                                 const request::Member& member) {
+Result<void> Joining::check_free(const Client& client, const Job& job, const request::Join& join) {
+  const request::Member& member = join.member;
   if (job.workers != member.world_size)
     return fail(INA_ERR_MISMATCH,
                 fmt::format("world sizes of job '{}' differ: rank {} ({}) says {}, {} joined with "
@@ -132,6 +146,9 @@ Result<void> Joining::check_free(const Client& client, const Job& job,
         INA_ERR_RANK_TAKEN,
         fmt::format("rank {} of job '{}' was joined {} and now again by {}", member.rank, job.name,
                     holder ? "by " + holder->peer.text() : "earlier", client.peer.text()));
+  if (const std::string differs = difference(job, join); !differs.empty())
+    return fail(INA_ERR_MISMATCH, fmt::format("settings of job '{}' differ: rank {} ({}) {}",
+                                              job.name, member.rank, client.peer.text(), differs));
   return {};
 }
 

@@ -40,7 +40,7 @@ class Joining {
   Result<Job*> find_or_admit(const Client& client, const control::request::Join& join);
   Result<Job*> admit(const Client& client, const control::request::Join& join);
   static Result<void> check_free(const Client& client, const Job& job,
-                                 const control::request::Member& member);
+                                 const control::request::Join& join);
 
   const JobTable& jobs_;
   Identification& identification_;

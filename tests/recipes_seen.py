@@ -27,6 +27,9 @@ ELSEWHERE = {
         "no way to …": "no way to 192.0.2.1",
         "DPDK runs in this process without PCI devices": "Open the context of PCI device",
     },
+    "e2e/trust_test.py": {
+        "… is served by user …, who is neither root nor this user": "who is neither root nor this user",
+    },
     "net/wire_test.py": {
         "it has an XDP program already": "it has an XDP program already",
     },

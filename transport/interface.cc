@@ -12,13 +12,10 @@
 #include <memory>
 
 #include "common/fd.h"
+#include "common/system_text.h"
 
 namespace ina::client {
 namespace {
-
-std::string system_error() {
-  return std::strerror(errno);
-}
 
 struct NamedAddress {
   std::string interface;
@@ -28,7 +25,7 @@ struct NamedAddress {
 Result<std::vector<NamedAddress>> addresses_of_host() {
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0)
-    return fail(INA_ERR_INTERNAL, "the interfaces cannot be listed: " + system_error());
+    return tl::unexpected(system_error("the interfaces cannot be listed"));
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
   std::vector<NamedAddress> found;
   for (const ifaddrs* at = list; at; at = at->ifa_next) {
@@ -44,10 +41,11 @@ Result<std::vector<NamedAddress>> addresses_of_host() {
 
 Result<Interface> interface_named(const std::string& name) {
   const Fd any(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!any) return tl::unexpected(system_error("cannot create a socket"));
   const auto ask = [&](unsigned long what, ifreq& request) {
     request = {};
     name.copy(request.ifr_name, sizeof request.ifr_name - 1);
-    return any && ::ioctl(any.get(), what, &request) == 0;
+    return ::ioctl(any.get(), what, &request) == 0;
   };
   Interface found;
   found.name = name;
@@ -56,12 +54,10 @@ Result<Interface> interface_named(const std::string& name) {
     return fail(INA_ERR_INVALID, "there is no interface '" + name + "'");
   found.up = (request.ifr_flags & IFF_UP) != 0;
   if (!ask(SIOCGIFMTU, request))
-    return fail(INA_ERR_INTERNAL,
-                "interface " + name + " does not tell its MTU: " + system_error());
+    return tl::unexpected(system_error("interface " + name + " does not tell its MTU"));
   found.mtu = static_cast<uint32_t>(request.ifr_mtu);
   if (!ask(SIOCGIFHWADDR, request))
-    return fail(INA_ERR_INTERNAL,
-                "interface " + name + " does not tell its MAC address: " + system_error());
+    return tl::unexpected(system_error("interface " + name + " does not tell its MAC address"));
   std::memcpy(found.mac.data(), request.ifr_hwaddr.sa_data, found.mac.size());
   const auto addresses = addresses_of_host();
   if (!addresses) return tl::unexpected(addresses.error());
@@ -84,9 +80,10 @@ Result<uint32_t> source_towards(uint32_t ip) {
   const sockaddr_in to = socket_address(ip, 9);  // nothing is sent
   sockaddr_in own{};
   socklen_t bytes = sizeof own;
-  if (!probe || ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0 ||
+  if (!probe) return tl::unexpected(system_error("cannot create a socket"));
+  if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0 ||
       ::getsockname(probe.get(), reinterpret_cast<sockaddr*>(&own), &bytes) != 0)
-    return fail(INA_ERR_NO_SWITCH, "no way to " + dotted(ip) + ": " + system_error());
+    return fail(INA_ERR_NO_SWITCH, "no way to " + dotted(ip) + ": " + system_text(errno));
   return ntohl(own.sin_addr.s_addr);
 }
 

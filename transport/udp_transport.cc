@@ -14,6 +14,7 @@
 #include <string>
 
 #include "common/event_fd.h"
+#include "common/system_text.h"
 #include "transport/interface.h"
 #include "transport/udp_filter.h"
 
@@ -32,10 +33,6 @@ constexpr size_t kMaxMessageBytes = 17 << 10;
 constexpr size_t kMaxDatagrams = 64;  // the kernel's limit
 // The part of the MTU that is not payload.
 constexpr uint32_t kAround = wire::kIpv4Bytes + wire::kUdpBytes + wire::kInaHeaderBytes;
-
-std::string system_error() {
-  return std::strerror(errno);
-}
 
 /// Its buffers, as far as the kernel lets us.
 void enlarge(const Fd& fd) {
@@ -111,7 +108,7 @@ Result<void> UdpTransport::open_socket() {
   if (!fd || !wake_event_ ||
       ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&own), sizeof own) != 0 ||
       ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &bytes) != 0)
-    return fail(INA_ERR_INTERNAL, "no UDP socket at " + dotted(own_.ip) + ": " + system_error());
+    return tl::unexpected(system_error("no UDP socket at " + dotted(own_.ip)));
   // A fragment that the network would cut up is one that the switch drops.
   const int discover = IP_PMTUDISC_DO;
   ::setsockopt(fd.get(), IPPROTO_IP, IP_MTU_DISCOVER, &discover, sizeof discover);
@@ -142,9 +139,8 @@ Result<void> UdpTransport::join_group(const wire::Address& group) {
   if (!fd || ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
       ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
       ::setsockopt(fd.get(), IPPROTO_IP, IP_ADD_MEMBERSHIP, &membership, sizeof membership) != 0)
-    return fail(INA_ERR_INTERNAL, "the results' group " + dotted(group.ip) +
-                                      " cannot be joined at " + dotted(own_.ip) + ": " +
-                                      system_error());
+    return tl::unexpected(system_error("the results' group " + dotted(group.ip) +
+                                       " cannot be joined at " + dotted(own_.ip)));
   enlarge(fd);
   group_socket_ = std::move(fd);
   return {};

@@ -28,6 +28,15 @@
 #define INA_API
 #endif
 
+/* Any C, from C90 on, and any C++. */
+#if defined(__cplusplus) || (defined(__STDC_VERSION__) && __STDC_VERSION__ >= 199901L)
+#define INA_INLINE static inline
+#elif defined(__GNUC__)
+#define INA_INLINE static __inline__
+#else
+#define INA_INLINE static
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -122,7 +131,9 @@ typedef struct ina_request ina_request;
 
 typedef struct ina_config {
   size_t struct_size; /* sizeof(ina_config), set by ina_config_init */
-  const char* url;    /* "shm:/run/ina/switch.sock", "dpdk:10.0.0.1?control=..."; NULL: INA_URL */
+  const char* url;    /* "shm:/run/ina/switch.sock", "dpdk:10.0.0.1?control=..."; NULL: INA_URL. A
+                         switch at a unix socket must be a process of root, of this user, of a
+                         service in /run/NAME, or of the user that INA_SWITCH_USER names */
   const char*
       job; /* name of the job, same on all ranks; NULL: INA_JOB, the launcher's id, "default" */
   int32_t rank;       /* 0..world_size-1; -1: from INA_RANK, RANK, OMPI_COMM_WORLD_RANK,
@@ -145,7 +156,7 @@ typedef struct ina_config {
 /* Sets every field to its default. The caller's header gives the length of the struct. A newer
  * library knows more fields and writes none of them. */
 INA_API void ina_config_init_sized(ina_config* config, size_t struct_size);
-static inline void ina_config_init(ina_config* config) {
+INA_INLINE void ina_config_init(ina_config* config) {
   ina_config_init_sized(config, sizeof(ina_config));
 }
 
@@ -153,10 +164,11 @@ static inline void ina_config_init(ina_config* config) {
  * the environment. On failure *context is NULL and ina_last_error(NULL) has the text. */
 INA_API int ina_init(const ina_config* config, ina_context** context);
 
-/* Leaves the job and frees the context, also when it returns an error. Before that the call waits
- * until all ranks have made it, at most timeout_us (0: the default), because a worker that is ahead
- * must still be able to serve the others. Operations that still run are given up, and their
- * requests are freed. The
+/* Leaves the job and frees the context, also when it returns an error other than INA_ERR_INVALID.
+ * Before that the call waits for the operations that still run, and then until all ranks have made
+ * it, because a worker that is ahead must still be able to serve the others; both together at most
+ * timeout_us (0: the default). INA_ERR_TIMEOUT: operations that have not ended by then are given
+ * up, and the others get INA_ERR_PEER_LOST with a text that names them. All requests are freed. The
  * others' operations that this rank has not called end at once, with INA_ERR_PEER_LOST. */
 INA_API int ina_finalize(ina_context* context, int64_t timeout_us);
 
@@ -180,8 +192,9 @@ INA_API int ina_rank(const ina_context* context);
 INA_API int ina_world_size(const ina_context* context);
 
 /* recv[i] = op over ranks of send[i], for i in 0..count-1. send == recv (in place) is allowed,
- * partial overlap is not. count, dtype and op must be the same on all ranks. count 0 is allowed and
- * still synchronises. timeout_us 0: the context's default. When the timeout passes, the job ends
+ * partial overlap is not. count (at most 2^46 - 1), dtype and op must be the same on all ranks.
+ * count 0 is allowed and still synchronises. timeout_us 0: the context's default; a negative one is
+ * INA_ERR_INVALID, in every call. Buffers need no alignment. When the timeout passes, the job ends
  * for all ranks, because a result that only some ranks received would break the job silently. */
 INA_API int ina_allreduce(ina_context* context, const void* send, void* recv, size_t count,
                           ina_dtype dtype, ina_op op, int64_t timeout_us);
@@ -193,7 +206,12 @@ INA_API int ina_allreduce(ina_context* context, const void* send, void* recv, si
 INA_API int ina_allreduce_async(ina_context* context, const void* send, void* recv, size_t count,
                                 ina_dtype dtype, ina_op op, ina_request** request);
 
-/* The collectives below have the rules of ina_allreduce: all ranks make the same calls in the same
+/* No call writes to `send`, which may be memory that is only read; with send == recv that holds
+ * where the result is what was sent, as at the root of a broadcast. Where `recv` cannot be written
+ * to, the call is INA_ERR_INVALID, and nothing is sent: the library asks the kernel about the first
+ * and the last byte (again a millisecond after it has last asked about the same page).
+ *
+ * The collectives below have the rules of ina_allreduce: all ranks make the same calls in the same
  * order, with the same dtype, op, root and counts; timeout_us 0 is the context's default; when it
  * passes, the job ends for all ranks; counts of 0 are allowed and still synchronise. If ranks
  * disagree, all ranks get INA_ERR_MISMATCH, and the text names both sides. Each has a function that
@@ -423,8 +441,8 @@ typedef struct ina_hierarchy_config {
  * *hierarchy is NULL, and `context` has the text. */
 INA_API int ina_hierarchy_create(ina_context* context, const ina_hierarchy_config* config,
                                  ina_hierarchy** hierarchy);
-/* Collective: leaves the hierarchy's groups, and frees the hierarchy, also when it returns an
- * error; ina_last_error(NULL) has the text. Operations that still run are given up. Requests of the
+/* Collective: waits for the hierarchy's operations, leaves its groups, and frees it, also when it
+ * returns an error other than INA_ERR_INVALID; ina_last_error(NULL) has the text. Requests of the
  * hierarchy belong to `context`. After ina_finalize of `context` no other call is allowed. NULL is
  * allowed. */
 INA_API int ina_hierarchy_free(ina_hierarchy* hierarchy, int64_t timeout_us);
@@ -546,9 +564,9 @@ INA_API int ina_request_free(ina_request* request);
 /* The library calls callback(user, status) when the operation has ended; no wait is needed. status
  * is INA_OK, or the error that ended the job (its text: ina_last_error). The request is the
  * library's from now on, and the buffers are the caller's again in the callback. The callback runs
- * once, on the context's background thread. If ina_finalize comes first, the callback runs in
- * ina_finalize, with INA_ERR_ABORTED. The callback may start operations; it must not wait for one,
- * nor call ina_finalize. */
+ * once, on the context's background thread or in ina_finalize: with INA_ERR_ABORTED if the
+ * operation has not ended within ina_finalize's time. The callback may start operations; it must
+ * not wait for one, nor call ina_finalize. */
 typedef void (*ina_callback)(void* user, int status);
 INA_API int ina_request_set_callback(ina_request* request, ina_callback callback, void* user);
 

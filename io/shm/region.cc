@@ -4,16 +4,15 @@
 #include <sys/mman.h>
 
 #include <cerrno>
-#include <cstring>
-
 #include "common/sealed_memory.h"
+#include "common/system_text.h"
 
 namespace ina::io::shm {
 
 namespace {
 
 tl::unexpected<Error> system_error(const std::string& what) {
-  return fail(INA_ERR_NO_MEMORY, what + ": " + std::strerror(errno));
+  return fail(INA_ERR_NO_MEMORY, what + ": " + system_text(errno));
 }
 
 /// The same file by another description, which has a mode of its own.
@@ -45,7 +44,7 @@ Result<Mapping> map_writable(int fd, size_t bytes, const std::string& name,
 Result<Region> make_region(const char* name, size_t bytes, const std::function<void()>& between) {
   const Fd file(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) return system_error(std::string("cannot create shared memory ") + name);
-  if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0)
+  if (!may_have_size(bytes) || ::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0)
     return system_error("cannot size shared memory " + std::string(name) + " to " +
                         std::to_string(bytes) + " bytes");
   auto map = map_writable(file.get(), bytes, std::string("shared memory ") + name, between);

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "common/futex.h"
+#include "common/system_text.h"
 
 namespace ina::io::shm {
 
@@ -44,7 +45,7 @@ Result<std::unique_ptr<WorkerSession>> WorkerSession::create(const Geometry& geo
     Fd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!event)
       return fail(INA_ERR_NO_MEMORY,
-                  std::string("cannot create an eventfd: ") + std::strerror(errno));
+                  std::string("cannot create an eventfd: ") + system_text(errno));
     session->wake_events.push_back(std::move(event));
   }
   return session;

@@ -1,23 +1,30 @@
 #include "programs/inactl/admin_commands.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <google/protobuf/util/json_util.h>
 #include <grpc/support/log.h>
+#include <grpcpp/create_channel_posix.h>
 #include <grpcpp/grpcpp.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 
 #include "common/command_line.h"
 #include "common/json/json.h"
 #include "control/bounded_json.h"
 #include "control/client.h"
+#include "control/socket.h"
 #include "control/tls_files.h"
 #include "control/tokens.h"
 #include "ina_admin.grpc.pb.h"
@@ -103,23 +110,9 @@ class Client {
     auto target = admin_target(options.common);
     if (!target) return tl::unexpected(target.error());
     Client client(options, std::move(*target));
-    std::shared_ptr<grpc::ChannelCredentials> credentials;
-    if (is_unix(client.target_)) {
-      credentials = grpc::InsecureChannelCredentials();
-    } else {
-      const control::TlsFiles& files = options.common.tls;
-      if (files.ca.empty() || files.certificate.empty() || files.key.empty())
-        return fail(INA_ERR_INVALID,
-                    "over TCP both ends show a certificate: give --ca, --cert and "
-                    "--key (or INA_TLS_CA, INA_TLS_CERT and INA_TLS_KEY)");
-      auto pem = control::read_tls_files(files, {"--cert", "--key", "--ca", false});
-      if (!pem) return tl::unexpected(pem.error());
-      credentials = grpc::SslCredentials({pem->ca, pem->key, pem->certificate});
-    }
-    grpc::ChannelArguments arguments;
-    arguments.SetMaxReceiveMessageSize(64 << 20);
-    client.stub_ = v1::Administration::NewStub(
-        grpc::CreateCustomChannel(client.target_, credentials, arguments));
+    auto channel = is_unix(client.target_) ? client.open_unix() : client.open_tcp(options);
+    if (!channel) return tl::unexpected(channel.error());
+    client.stub_ = v1::Administration::NewStub(*channel);
     return client;
   }
 
@@ -146,6 +139,46 @@ class Client {
  private:
   Client(const Options& options, std::string target)
       : target_(std::move(target)), timeout_s_(options.timeout_s()), common_(options.common) {}
+
+  using Channel = std::shared_ptr<grpc::Channel>;
+
+  static grpc::ChannelArguments arguments() {
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(64 << 20);
+    return arguments;
+  }
+  /// The connection is made here, so that the server is known before anything is said to it.
+  Result<Channel> open_unix() const {
+    const auto trust = trust_of(common_);
+    if (!trust) return tl::unexpected(trust.error());
+    const std::string path = target_.substr(std::string_view("unix:").size());
+    const auto address = control::unix_address(path);
+    if (!address) return tl::unexpected(address.error());
+    Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const timeval most{static_cast<time_t>(timeout_s_), 0};
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
+    if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0)
+      return no_switch(
+          {grpc::StatusCode::UNAVAILABLE, std::string("cannot connect: ") + std::strerror(errno)});
+    if (const auto trusted = control::check_server(fd.get(), path, *trust); !trusted)
+      return fail(INA_ERR_NO_SWITCH, trusted.error().text);
+    ::fcntl(fd.get(), F_SETFL, O_NONBLOCK);
+    return grpc::CreateCustomInsecureChannelFromFd(target_, fd.release(), arguments());
+  }
+  tl::unexpected<Error> no_switch(const grpc::Status& status) const {
+    return fail(INA_ERR_NO_SWITCH, failure_of(status, target_).text);
+  }
+  Result<Channel> open_tcp(const Options& options) const {
+    const control::TlsFiles& files = options.common.tls;
+    if (files.ca.empty() || files.certificate.empty() || files.key.empty())
+      return fail(INA_ERR_INVALID,
+                  "over TCP both ends show a certificate: give --ca, --cert and "
+                  "--key (or INA_TLS_CA, INA_TLS_CERT and INA_TLS_KEY)");
+    auto pem = control::read_tls_files(files, {"--cert", "--key", "--ca", false});
+    if (!pem) return tl::unexpected(pem.error());
+    return grpc::CreateCustomChannel(
+        target_, grpc::SslCredentials({pem->ca, pem->key, pem->certificate}), arguments());
+  }
 
   std::string target_;
   uint64_t timeout_s_;
@@ -387,6 +420,8 @@ int own_trace(const Options& options) {
   const Common& common = options.common;
   const auto token = control::own_token(::getenv);
   if (!token) return complain(common, exit_of(token.error().status), token.error().text);
+  const auto trust = trust_of(common);
+  if (!trust) return complain(common, exit_of(trust.error().status), trust.error().text);
   constexpr uint64_t kMostS = UINT32_MAX / 1000;
   const auto found = control::query_trace(
       common.socket,
@@ -394,7 +429,7 @@ int own_trace(const Options& options) {
        .owner = options.owner,
        .packets = options.packets,
        .timeout_ms = static_cast<uint32_t>(std::min(options.timeout_s(), kMostS) * 1000)},
-      *token, {common.tls, ""});
+      *token, *trust);
   if (!found) return complain(common, exit_of(found.error().status), found.error().text);
   return show_trace(options, *found);
 }

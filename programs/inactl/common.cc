@@ -45,6 +45,12 @@ Result<std::string> admin_target(const Common& common) {
   return "unix:" + common.socket + ".admin";
 }
 
+Result<control::Trust> trust_of(const Common& common) {
+  const auto user = control::own_switch_user(::getenv);
+  if (!user) return tl::unexpected(user.error());
+  return control::Trust{.tls = {common.tls, ""}, .user = *user};
+}
+
 std::string printable_lines(std::string_view text) {
   std::string all;
   for (size_t end = 0; (end = text.find('\n')) != std::string_view::npos;) {

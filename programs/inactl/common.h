@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "common/result.h"
-#include "control/tls_files.h"
+#include "control/trust.h"
 
 namespace ina::cli {
 
@@ -48,6 +48,9 @@ Result<std::string> admin_target(const Common& common);
 /// An object for a program, with its "schema" (common/json_schema.h), which the switch may have
 /// given it, and a line end. `indent`: -1: one line. A name that is no UTF-8 has replacements.
 std::string json_text(nlohmann::json object, int indent = -1);
+
+/// Whom to take for the switch.
+Result<control::Trust> trust_of(const Common& common);
 
 /// A text of lines, as it may be printed.
 std::string printable_lines(std::string_view text);

@@ -43,11 +43,13 @@ constexpr const char* kClearScreen = "\x1b[H\x1b[2J";
 Result<nlohmann::json> ask_status(const Common& common) {
   const auto token = control::own_token(::getenv);
   if (!token) return tl::unexpected(token.error());
+  const auto trust = trust_of(common);
+  if (!trust) return tl::unexpected(trust.error());
   const bool patient = common.timeout_s.has_value();
   const Nanos timeout_ns =
       patient ? static_cast<Nanos>(std::min<uint64_t>(*common.timeout_s, 1 << 30)) * kSecondNs
               : kAnswerTimeoutNs;
-  return control::query_status(common.socket, timeout_ns, *token, {common.tls, ""},
+  return control::query_status(common.socket, timeout_ns, *token, *trust,
                                patient ? timeout_ns : control::kAbsentNs);
 }
 
@@ -136,7 +138,9 @@ void add_common_options(CLI::App& app, Common& common) {
                  "The switch's control socket: its path, or for `status`, `top`, `why`,\n"
                  "`job`, `port` and `trace` also tcp:HOST:PORT with a token in INA_TOKEN or the\n"
                  "file that INA_TOKEN_FILE names, or tls:HOST:PORT with --ca, --cert, --key;\n"
-                 "without it INA_SOCKET, or /run/ina/switch.sock");
+                 "without it INA_SOCKET, or /run/ina/switch.sock. At a path only a switch of\n"
+                 "root, of yourself, of a service in /run/NAME or of the user INA_SWITCH_USER\n"
+                 "is taken for one");
   app.add_option("--admin", common.admin,
                  "Where it is administered: the path of its admin.socket, or\n"
                  "HOST:PORT, its admin.listen; without it (and --socket) INA_ADMIN,\n"

@@ -87,7 +87,9 @@ struct Options {
 
 void add_options(CLI::App& app, Options& options) {
   ServerConfig& config = options.config;
-  app.add_option("--switch", config.switch_socket, "The switch's control socket")
+  app.add_option("--switch", config.switch_socket,
+                 "The switch's control socket, of root, of this user, of a service in\n"
+                 "/run/NAME, or of the user INA_SWITCH_USER")
       ->envname("INA_SOCKET")
       ->capture_default_str();
   app.add_option("--socket", config.socket,
@@ -139,12 +141,15 @@ int run(int argc, char** argv) {
     return EXIT_FAILURE;
   }
   const auto address = client::parse_ipv4(options.ip);
-  const std::string problem = address ? problem_of(config) : "--ip: " + address.error().text;
+  const auto user = control::own_switch_user(::getenv);
+  std::string problem = address ? problem_of(config) : "--ip: " + address.error().text;
+  if (!user) problem = user.error().text;
   if (!problem.empty()) {
     logging::critical("cannot start")("text", problem);
     return command_line::kExitUsage;
   }
   config.ip = *address;
+  config.trust.user = *user;
   if (const auto served = serve(config); !served) {
     logging::critical("cannot serve")("text", served.error().text);
     return EXIT_FAILURE;

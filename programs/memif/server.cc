@@ -262,7 +262,7 @@ void Server::take_in(control::Connection worker) {
                          ::geteuid(), peer.uid);
   connected_.push_back(
       {std::make_unique<Session>(std::move(worker), std::move(barred), config_.switch_socket,
-                                 static_cast<Interfaces&>(*this)),
+                                 config_.trust, static_cast<Interfaces&>(*this)),
        now});
 }
 

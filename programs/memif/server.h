@@ -23,6 +23,7 @@ namespace ina::memif {
 
 struct ServerConfig {
   std::string switch_socket;
+  control::Trust trust;      ///< of the switch there
   std::string socket;        ///< own control socket
   std::string memif_socket;  ///< on which all interfaces listen
   /// Access to the two sockets; none: for the bridge's own user and root.

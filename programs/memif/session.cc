@@ -31,11 +31,12 @@ Error malformed(const Error& error) {
 }  // namespace
 
 Session::Session(control::Connection worker, std::string barred, std::string switch_socket,
-                 Interfaces& interfaces)
+                 control::Trust trust, Interfaces& interfaces)
     : worker_(std::move(worker)),
       peer_(worker_.peer()),
       barred_(std::move(barred)),
       switch_socket_(std::move(switch_socket)),
+      trust_(std::move(trust)),
       interfaces_(interfaces) {}
 
 Session::~Session() {
@@ -96,7 +97,7 @@ bool Session::from_worker(const Json& body) {
     return refuse({INA_ERR_INVALID, "attach without join"});
   }
   if (!switch_) {
-    auto opened = control::Connection::open(switch_socket_, 0);
+    auto opened = control::Connection::open(switch_socket_, 0, trust_);
     // A re-joining worker tries again after a close, and gives up after a refusal.
     if (!opened) return *type != request::Rejoin::kType && refuse(opened.error());
     switch_ = std::move(*opened);

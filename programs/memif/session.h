@@ -36,10 +36,11 @@ class Interfaces {
 
 class Session {
  public:
-  /// `switch_socket`: where the switch is asked, once the worker has sent a message. `barred`: why
-  /// every request of this worker is refused; empty: none is.
+  /// `switch_socket`: where the switch is asked, once the worker has sent a message, and `trust`
+  /// says whom to take for it. `barred`: why every request of this worker is refused; empty: none
+  /// is.
   Session(control::Connection worker, std::string barred, std::string switch_socket,
-          Interfaces& interfaces);
+          control::Trust trust, Interfaces& interfaces);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -77,6 +78,7 @@ class Session {
   control::Connection switch_;
   const std::string barred_;
   const std::string switch_socket_;
+  const control::Trust trust_;
   Interfaces& interfaces_;
   client::BulkCopier copier_{1, 1};
   std::string job_;

@@ -21,6 +21,9 @@ Result<request::JoinFallback> JobServer::join_message(const Way& way, uint32_t i
   if (!way.url) return request;
   const auto place = client::frame_place_of(*way.url);
   if (!place) return tl::unexpected(place.error());
+  if (way.url->scheme == "memif")
+    if (auto trusted = control::check_socket_file(way.url->path, way.trust); !trusted)
+      return tl::unexpected(trusted.error());
   auto opened = client::open_frame_transport(*way.url, timeout_ns);
   if (!opened) return tl::unexpected(opened.error());
   request.reach = client::reach_of(**opened, *place);
@@ -32,7 +35,7 @@ Result<request::JoinFallback> JobServer::join_message(const Way& way, uint32_t i
 Result<void> JobServer::ask_to_join(const Way& way, uint32_t id, Nanos timeout_ns) {
   const auto message = join_message(way, id, timeout_ns);
   if (!message) return tl::unexpected(message.error());
-  auto connection = control::Connection::open(way.socket, 0);  // the caller tries again
+  auto connection = control::Connection::open(way.socket, 0, way.trust);  // the caller tries again
   if (!connection) return tl::unexpected(connection.error());
   control_ = std::move(*connection);
   auto reply = control::ask(control_, *message, timeout_ns);

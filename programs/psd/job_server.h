@@ -20,6 +20,7 @@ namespace answer = control::answer;
 /// How a fallback server reaches its switch.
 struct Way {
   std::string socket;              ///< of the control connection
+  control::Trust trust{};          ///< of the switch there
   std::optional<client::Url> url;  ///< of an Ethernet port; none: the shm port
 };
 

@@ -29,8 +29,10 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", INA_PROJECT_VERSION);
   ina::psd::ServerConfig config;
   config.socket = ina::control::kDefaultSocket;
-  config.tls.files = ina::control::own_tls_files(::getenv);
-  app.add_option("--socket", config.socket, "The switch's control socket")
+  config.trust.tls.files = ina::control::own_tls_files(::getenv);
+  app.add_option("--socket", config.socket,
+                 "The switch's control socket, of root, of this user, of a service in /run/NAME, "
+                 "or of the user INA_SWITCH_USER")
       ->envname("INA_SOCKET")
       ->capture_default_str();
   app.add_option("--url", config.url,
@@ -51,6 +53,12 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "ina-psd: %s\n", log.error().text.c_str());
     return EXIT_FAILURE;
   }
+  const auto user = ina::control::own_switch_user(::getenv);
+  if (!user) {
+    ina::logging::critical("cannot start")("text", user.error().text);
+    return ina::command_line::kExitUsage;
+  }
+  config.trust.user = *user;
   try {
     ina::psd::Server server(config);
     signalled = &server;

@@ -53,6 +53,7 @@ bool Server::stopped(int timeout_ms) const {
 /// By the URL, if there is one. Its `control` goes before the configuration's socket.
 Result<void> Server::find_way() {
   way_.socket = config_.socket;
+  way_.trust = config_.trust;
   if (config_.url.empty()) return {};
   auto url = client::parse_url(config_.url);
   if (!url) return tl::unexpected(url.error());
@@ -91,7 +92,7 @@ Result<void> Server::run() {
 
 /// Until stop() or an error.
 Result<void> Server::serve() {
-  auto connection = control::Connection::open(way_.socket, 0, config_.tls);
+  auto connection = control::Connection::open(way_.socket, 0, way_.trust);
   if (!connection) return tl::unexpected(connection.error());
   control_ = std::move(*connection);
   if (auto sent =

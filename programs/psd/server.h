@@ -17,8 +17,8 @@ namespace ina::psd {
 
 struct ServerConfig {
   std::string socket;
-  std::string url{};         ///< of an Ethernet port of the switch; empty: the shm port
-  control::TlsClient tls{};  ///< for a socket that wants it
+  std::string url{};  ///< of an Ethernet port of the switch; empty: the shm port
+  control::Trust trust{};
   IdleMode idle = IdleMode::kAuto;
 };
 

@@ -170,6 +170,87 @@ TEST(Errors, ARankThatLeavesFirstDisturbsNobodyWhoCallsNothingMore) {
   for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.status, INA_OK) << outcome.text;
 }
 
+/// An all-reduce of ones that nobody waits for.
+void start_ones(ina_context* context, std::vector<float>& data) {
+  ina_request* request = nullptr;
+  EXPECT_EQ(ina_allreduce_async(context, data.data(), data.data(), data.size(), INA_FLOAT32,
+                                INA_SUM, &request),
+            INA_OK);
+}
+
+TEST(Errors, LeavingWaitsForWhatIsUnderWay) {
+  const auto sw = TestSwitch();
+  for (const int late : {0, 1, 2}) {
+    const auto outcomes = on_ranks(sw, 3, [&](Worker& worker, int rank) {
+      std::vector<std::vector<float>> data(4, std::vector<float>(500'000, 1));
+      if (rank == late) ::usleep(300'000);
+      for (auto& tensor : data) start_ones(worker.context_, tensor);
+      const Outcome left = worker.leave();
+      for (const auto& tensor : data) EXPECT_EQ(tensor, std::vector<float>(500'000, 3));
+      return left;
+    });
+    for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.status, INA_OK) << outcome.text;
+  }
+}
+
+TEST(Errors, LeavingWaitsForCallbacksAndForWhatTheyStart) {
+  const auto sw = TestSwitch();
+  struct Chain {
+    ina_context* context = nullptr;
+    std::vector<float> data = std::vector<float>(1000, 1);
+    int ended = 0;
+    static void go_on(void* user, int status) {
+      auto* chain = static_cast<Chain*>(user);
+      EXPECT_EQ(status, INA_OK);
+      if (++chain->ended < 5) chain->start();
+    }
+    void start() {
+      ina_request* request = nullptr;
+      EXPECT_EQ(ina_allreduce_async(context, data.data(), data.data(), data.size(), INA_FLOAT32,
+                                    INA_SUM, &request),
+                INA_OK);
+      EXPECT_EQ(ina_request_set_callback(request, go_on, this), INA_OK);
+    }
+  };
+  const auto outcomes = on_ranks(sw, 2, [&](Worker& worker, int rank) {
+    Chain chain;
+    chain.context = worker.context_;
+    if (rank == 0) ::usleep(100'000);
+    chain.start();
+    const Outcome left = worker.leave();
+    EXPECT_EQ(chain.ended, 5);
+    EXPECT_EQ(chain.data, std::vector<float>(1000, 32));
+    return left;
+  });
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.status, INA_OK) << outcome.text;
+}
+
+// What the others hear of it is true: it did call ina_finalize.
+TEST(Errors, WhatDoesNotEndInTimeIsGivenUpAndTheOthersHearOfIt) {
+  const auto sw = TestSwitch();
+  std::atomic<bool> left = false;
+  const auto outcomes = on_ranks(sw, 2, [&](Worker& worker, int rank) {
+    std::vector<float> data(999, 1);
+    if (rank == 1) {
+      while (!left) ::usleep(1000);
+      return worker.sum(1000);
+    }
+    start_ones(worker.context_, data);
+    const Nanos before = now_ns();
+    const Outcome outcome = worker.leave(200'000);
+    EXPECT_LT(now_ns() - before, 9'000'000'000);
+    left = true;
+    return outcome;
+  });
+  EXPECT_EQ(outcomes[0].status, INA_ERR_TIMEOUT) << outcomes[0].text;
+  EXPECT_EQ(outcomes[1].status, INA_ERR_PEER_LOST) << outcomes[1].text;
+  EXPECT_THAT(outcomes[1].text, HasSubstr("rank 0 of job 'job' left before its operations were "
+                                          "complete"));
+  for (const Outcome& outcome : outcomes)
+    EXPECT_THAT(outcome.text, HasSubstr("left with 1 operations running, the oldest: operation 0 "
+                                        "(allreduce of 999 float32 sum)"));
+}
+
 TEST(Errors, WhoSaysForHowLongWaitsForASwitchToStart) {
   const test::TempDir folder;
   std::unique_ptr<TestSwitch> sw;

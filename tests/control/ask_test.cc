@@ -2,13 +2,30 @@
 // reach the peer.
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <thread>
+#include <vector>
 
 #include "control/client.h"
 #include "control/socket.h"
 #include "tests/support/temp_dir.h"
+
+namespace {
+std::vector<unsigned char> given_to_the_kernel;  ///< the ancillary data of the last message
+}
+
+/// In place of the C library's.
+extern "C" ssize_t sendmsg(int fd, const msghdr* message, int flags) {
+  const auto* data = static_cast<const unsigned char*>(message->msg_control);
+  given_to_the_kernel.assign(data, data + (data ? message->msg_controllen : 0));
+  return ::syscall(SYS_sendmsg, fd, message, flags);
+}
 
 namespace ina::control {
 namespace {
@@ -92,6 +109,29 @@ TEST(QueryStatus, AsksAgainWhereThereIsNoRoomJustNow) {
   const auto status = query_status(address, kTimeoutNs);
   ASSERT_TRUE(status) << status.error().text;
   EXPECT_TRUE((*status)["jobs"].is_array());
+}
+
+/// Leaves a pattern where the next function has its variables.
+[[gnu::noinline]] void soil_the_stack() {
+  volatile char space[16 << 10];
+  for (volatile char& byte : space) byte = 0x5a;
+}
+
+// Bytes that nobody has set would tell another process what was on the stack, and valgrind
+// complains.
+TEST_F(Ask, AllBytesBesideAMessageAreSet) {
+  const auto listener = Listener::open(folder_ / "socket", 0600);
+  ASSERT_TRUE(listener);
+  connect(folder_ / "socket", *listener);
+  for (const std::vector<int>& descriptors : {std::vector{0}, std::vector{0, 1, 2}}) {
+    soil_the_stack();
+    ASSERT_TRUE(client_.send({{"type", "attach"}}, descriptors));
+    std::vector<unsigned char> wanted(CMSG_SPACE(descriptors.size() * sizeof(int)));
+    const cmsghdr head{CMSG_LEN(descriptors.size() * sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+    std::memcpy(wanted.data(), &head, sizeof head);
+    std::memcpy(wanted.data() + CMSG_LEN(0), descriptors.data(), descriptors.size() * sizeof(int));
+    EXPECT_EQ(given_to_the_kernel, wanted);
+  }
 }
 
 }  // namespace

@@ -73,7 +73,9 @@ std::vector<Golden> goldens() {
   join.member.owner = "uid:1000";
   join.member.ticket = "abc";
   join.member.reach.parks = true;
+  join.settings = {{"INA_COALESCE_BYTES", "0"}, {"INA_NUMERIC", "native"}};
   asks(join, R"({"job":"train","library":"0.1.0","owner":"uid:1000","parks":true,"rank":1,)"
+             R"("settings":{"INA_COALESCE_BYTES":"0","INA_NUMERIC":"native"},)"
              R"("ticket":"abc","transport":"shm","type":"join","version":1,"window_bytes":0,)"
              R"("world_size":2})");
   join = {.member = member()};

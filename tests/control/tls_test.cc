@@ -75,7 +75,7 @@ class TlsTest : public testing::Test {
   /// The switch receives until the worker is done, and a little longer if it has failed.
   Ends connect(const TlsClient& client, const std::string& scheme = "tls") {
     auto worker = std::async(std::launch::async,
-                             [&] { return Connection::open(address(scheme), 0, client); });
+                             [&] { return Connection::open(address(scheme), 0, {client}); });
     Ends ends;
     ends.sw = accept();
     const auto done = [&] {
@@ -248,7 +248,7 @@ TEST_F(TlsTest, APlainWorkerIsToldInPlainWords) {
 TEST_F(TlsTest, AWorkerThatWantsTlsWhereThereIsNoneIsToldSo) {
   listener_->set_tls(nullptr);
   auto worker = std::async(std::launch::async,
-                           [&] { return Connection::open(address(), 0, as(worker_files_)); });
+                           [&] { return Connection::open(address(), 0, {as(worker_files_)}); });
   const Connection sw = accept();
   const auto heard = sw.receive(kTimeoutNs);
   ASSERT_FALSE(heard);
@@ -265,23 +265,24 @@ TEST_F(TlsTest, WithoutAnAuthorityNobodyIsBelieved) {
   const auto opened = Connection::open(address(), 0, {});
   ASSERT_FALSE(opened);
   EXPECT_THAT(opened.error().text, HasSubstr("Set INA_TLS_CA"));
-  const auto missing = Connection::open(address(), 0, {{"", "", "/no/such/ca"}, ""});
+  const auto missing = Connection::open(address(), 0, {.tls = {{"", "", "/no/such/ca"}, ""}});
   ASSERT_FALSE(missing);
   EXPECT_THAT(missing.error().text, HasSubstr("cannot open /no/such/ca (INA_TLS_CA)"));
-  const auto half = Connection::open(address(), 0, {{worker_files_.certificate, "", own_.key}, ""});
+  const auto half =
+      Connection::open(address(), 0, {.tls = {{worker_files_.certificate, "", own_.key}, ""}});
   ASSERT_FALSE(half);
   EXPECT_THAT(half.error().text, HasSubstr("INA_TLS_CERT and INA_TLS_KEY go together"));
 }
 
 TEST_F(TlsTest, AServerThatOnlyListensIsGivenUp) {
   const Nanos before = now_ns();
-  const auto opened = Connection::open(address(), 0, as(worker_files_));
+  const auto opened = Connection::open(address(), 0, {as(worker_files_)});
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.error().status, INA_ERR_NO_SWITCH);
   EXPECT_THAT(opened.error().text, HasSubstr("did not finish the TLS handshake"));
   EXPECT_LT(now_ns() - before, kTimeoutNs);
   auto hung_up = std::async(std::launch::async,
-                            [&] { return Connection::open(address(), 0, as(worker_files_)); });
+                            [&] { return Connection::open(address(), 0, {as(worker_files_)}); });
   (void)accept();  // the one from before
   accept().close();
   EXPECT_THAT(hung_up.get().error().text,
@@ -384,7 +385,7 @@ TEST_F(TlsTest, AByteAtATimeIsAConnectionInTheEnd) {
   });
   auto opening = std::async(std::launch::async, [&] {
     return Connection::open("tls:127.0.0.1:" + std::to_string(outer->port()), kTimeoutNs,
-                            as(worker_files_));
+                            {as(worker_files_)});
   });
   const Connection sw = accept();
   while (opening.wait_for(std::chrono::seconds(0)) != std::future_status::ready)

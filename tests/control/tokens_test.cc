@@ -94,6 +94,24 @@ TEST_F(TokensTest, ABadLineIsNamedByItsNumberAndNeverShown) {
   }
 }
 
+// Anybody may have put it there, with a token or ticket of its own.
+TEST_F(TokensTest, AnothersFileInAFolderOfEverybodysIsRefused) {
+  const std::string path = write(kRed + "\n");
+  const auto environment = [&](const char* name) -> const char* {
+    return std::string_view(name).ends_with("_FILE") ? path.c_str() : nullptr;
+  };
+  if (::chown(path.c_str(), 12345, 12345) != 0) GTEST_SKIP() << "giving files away takes root";
+  EXPECT_EQ(*own_token(environment), kRed) << "in a folder of this user's own";
+  ASSERT_EQ(::chmod((dir_ / "").c_str(), 01777), 0);
+  for (const auto& secret : {own_token(environment), own_ticket(environment)}) {
+    ASSERT_FALSE(secret);
+    EXPECT_THAT(secret.error().text, HasSubstr("belongs to another user"));
+    EXPECT_THAT(secret.error().text, HasSubstr(path));
+  }
+  ASSERT_EQ(::chown(path.c_str(), ::geteuid(), 0), 0);
+  EXPECT_EQ(*own_token(environment), kRed);
+}
+
 TEST_F(TokensTest, AProcessHasItsTokenFromTheEnvironmentOrAFile) {
   std::map<std::string, std::string> variables;
   const auto environment = [&](const char* name) -> const char* {

@@ -42,7 +42,8 @@ class LibraryErrorsTest(error_cases.LibraryCases):
         self.start()
         ranks = self.job_of(2, "runs")
         kept = ranks[0].allreduce_async()
-        self.fails("left with …", ranks[0].finalize, "INA_ERR_ABORTED")
+        self.fails("left with …", lambda: ranks[0].finalize(0.05), "INA_ERR_TIMEOUT")
+        self.fails("left before its operations were complete", ranks[1].allreduce, "INA_ERR_PEER_LOST")
         del kept
         ranks = self.job_of(2, "alone")
         self.fails("left after waiting …", lambda: ranks[0].finalize(0.05), "INA_ERR_TIMEOUT")
@@ -53,8 +54,8 @@ class LibraryErrorsTest(error_cases.LibraryCases):
         groups = self.groups_of(ranks)
         elements = 4 << 20  # more than a window, so that rank 0 cannot have sent all
         kept = groups[0].allreduce_async(elements)
-        self.fails("left with …", groups[0].finalize, "INA_ERR_ABORTED")
-        self.fails("it left before its operations were complete", lambda: groups[1].allreduce(elements), "INA_ERR_ABORTED")
+        self.fails("left with …", lambda: groups[0].finalize(0.05), "INA_ERR_TIMEOUT")
+        self.fails("left before its operations were complete", lambda: groups[1].allreduce(elements), "INA_ERR_PEER_LOST")
         del kept
 
     def test_waiting_for_a_rank_that_left(self):

@@ -74,6 +74,13 @@ class ErrorsTest(error_cases.LibraryCases):
         other = self.rank("sizes", 1, 2)
         self.expect("world sizes of job '…' differ", self.said(first), "INA_ERR_MISMATCH")
         self.expect("world sizes of job '…' differ", self.said(other))
+        for setting, values in (("INA_NUMERIC", ("native", "reproducible")), ("INA_COALESCE_BYTES", ("0", "65536"))):
+            first = self.rank(setting, 0, 3, **{setting: values[0]})
+            wait_until("the first", lambda job=setting: self.job(job).get("joined") == [0])
+            other = self.rank(setting, 2, 3, **{setting: values[1]})
+            for text in (self.said(first), self.said(other)):
+                self.expect("settings of job '…' differ", text, "INA_ERR_MISMATCH")
+                self.assertRegex(text, rf"rank 2 \(pid \d+\) has {setting}={values[1]}, rank 0 joined with {values[0]}")
         ranks = self.run_job("runs")
         self.expect("was joined … and now again by …", self.said(self.rank("runs", 0)), "INA_ERR_RANK_TAKEN")
         again = {"type": "rejoin", "job": "runs", "job_id": self.job("runs")["id"], "job_key": 1, "low": 0, "next": 0,

@@ -28,7 +28,7 @@ class Peer {
 
  public:
   explicit Peer(const std::string& address, const control::TlsClient& tls = {}) {
-    auto opened = control::Connection::open(address, kPeerTimeoutNs, tls);
+    auto opened = control::Connection::open(address, kPeerTimeoutNs, {tls});
     EXPECT_TRUE(opened) << opened.error().text;
     if (opened) connection_ = std::move(*opened);
   }

@@ -62,7 +62,7 @@ class RemoteTlsTest : public testing::Test {
   }
   /// Why there is no connection, or none that lasts.
   static std::string told(const TestSwitch& sw, const control::TlsClient& client) {
-    auto opened = control::Connection::open(sw.tls_address(), kTimeoutNs, client);
+    auto opened = control::Connection::open(sw.tls_address(), kTimeoutNs, {client});
     if (!opened) return opened.error().text;
     if (auto sent = opened->send(join()); !sent) return sent.error().text;
     const auto answer = opened->receive(kTimeoutNs);
@@ -84,7 +84,7 @@ TEST_F(RemoteTlsTest, TheCertificatesNameIsTheTenant) {
   EXPECT_EQ(sw.status()["jobs"][0]["tenant"], "vision");
   EXPECT_EQ(second.ask(join(1))["type"], "joined");
   const auto seen =
-      control::query_status(sw.tls_address(), kTimeoutNs, "", as(authority_.issue("speech")));
+      control::query_status(sw.tls_address(), kTimeoutNs, "", {as(authority_.issue("speech"))});
   ASSERT_TRUE(seen) << seen.error().text;
   EXPECT_TRUE((*seen)["jobs"].empty());
   EXPECT_EQ(other.ask(join(1))["type"], "joined") << "a job of its own, of the same name";

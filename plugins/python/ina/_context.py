@@ -239,7 +239,7 @@ class Context:
 
     def close(self, timeout=None):
         """Leaves the job, and waits at most `timeout` seconds until all ranks leave. Running
-        operations are abandoned."""
+        operations are waited for first, within that time."""
         self._raw.close(timeout or 0)
         self._completions.settle()
 
