@@ -113,6 +113,25 @@ struct Argument<MPI_Request*> {
   MPI_Fint* place;
 };
 
+#if defined(OPEN_MPI)
+
+/// An argument that becomes a result.
+template <>
+struct Argument<MPI_Comm*> {
+  Argument(void* given, void*)
+      : made(PMPI_Comm_f2c(*static_cast<MPI_Fint*>(given))),
+        value(&made),
+        place(static_cast<MPI_Fint*>(given)) {}
+  Argument(const Argument&) = delete;
+  Argument& operator=(const Argument&) = delete;
+  ~Argument() { *place = PMPI_Comm_c2f(made); }
+  MPI_Comm made;
+  MPI_Comm* value;
+  MPI_Fint* place;
+};
+
+#endif
+
 template <class... Parameters, class... Given>
 void call(int (*function)(Parameters...), void* caller, MPI_Fint* error, Given... given) {
   const int status = function(Argument<Parameters>(given, caller).value...);
@@ -187,6 +206,8 @@ INA_MPI_ALIASES(finalize, FINALIZE, MPI_Fint* error)
 INA_MPI_SUBROUTINE(barrier, BARRIER, MPI_Barrier, 1)
 INA_MPI_SUBROUTINE(ibarrier, IBARRIER, MPI_Ibarrier, 2)
 #if defined(OPEN_MPI)
+INA_MPI_SUBROUTINE(comm_free, COMM_FREE, MPI_Comm_free, 1)
+INA_MPI_SUBROUTINE(comm_disconnect, COMM_DISCONNECT, MPI_Comm_disconnect, 1)
 INA_MPI_SUBROUTINE(allreduce, ALLREDUCE, MPI_Allreduce, 6)
 INA_MPI_SUBROUTINE(reduce, REDUCE, MPI_Reduce, 7)
 INA_MPI_SUBROUTINE(reduce_scatter_block, REDUCE_SCATTER_BLOCK, MPI_Reduce_scatter_block, 6)

@@ -11,6 +11,7 @@
 #include "plugins/mpi/abi.h"
 #include "plugins/mpi/collectives.h"
 #include "plugins/mpi/communicator.h"
+#include "plugins/mpi/freeing.h"
 #include "plugins/mpi/interposer.h"
 #include "plugins/mpi/report.h"
 #include "plugins/mpi/requests.h"
@@ -50,6 +51,7 @@ int blocking(const char* function, MPI_Comm comm, Make make, Leave leave) {
   int inter = 0;
   if (const int error = PMPI_Comm_test_inter(comm, &inter); error != MPI_SUCCESS) return error;
   if (inter) return leave_to_mpi(function, "intercommunicator", leave);
+  if (const char* why = why_ending(comm)) return leave_to_mpi(function, why, leave);
   auto call = make();
   const Faults faults = call.faults();
   if (faults.reported_by_mpi()) return leave_to_mpi(function, kRefused, leave);
@@ -71,6 +73,7 @@ int nonblocking(const char* function, MPI_Comm comm, MPI_Request* request, Make 
   if (const int error = PMPI_Comm_test_inter(comm, &inter); error != MPI_SUCCESS) return error;
   if (inter) return leave_to_mpi(function, "intercommunicator", leave);
   if (!Request::offered()) return leave_to_mpi(function, "MPI's progress cannot be joined", leave);
+  if (const char* why = why_ending(comm)) return leave_to_mpi(function, why, leave);
   auto call = make();
   const Faults faults = call->faults();
   if (faults.reported_by_mpi() || (!request && !kOpenMpi))
@@ -129,6 +132,7 @@ INA_MPI_EXPORT int MPI_Finalize() {
   int rank = 0, size = 0;
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
   PMPI_Comm_size(MPI_COMM_WORLD, &size);
+  begin_finalize();
   Communicator::leave_all();
   Report::of_process().print(rank, size);
   return PMPI_Finalize();

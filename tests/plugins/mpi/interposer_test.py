@@ -110,6 +110,13 @@ class InterposerTest(unittest.TestCase):
                 self.assertEqual((status, said.strip()), (0, "all right"), errors)
                 self.assertEqual(set(NONBLOCKING) - set(taken(errors)), set(), errors)
 
+    def test_callbacks(self):
+        """Collective calls from within functions that MPI calls."""
+        for ranks in (2, 3):
+            status, said, errors = self.run_program(ranks, LIBRARY, program="callbacks", INA_MPI_REPORT="1")
+            self.assertEqual((status, said.strip()), (0, "all right"), errors)
+            self.assertIn("MPI_Allreduce", taken(errors), errors)
+
     def test_overlaps(self):
         """Blocks that overlap, and what is sent with what is received."""
         for ranks in (2, 4):
