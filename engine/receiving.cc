@@ -142,7 +142,7 @@ void Engine::look_for_needless_question(Seq seq, Nanos now) {
   if (seq >= next_ || seq + ring_.size() < next_) return;
   const Fragment& done = fragment(seq);
   if (done.state == State::kDone && done.asked_once && done.epoch == config_.epoch)
-    timeouts_.round_trip.sample(done.deadline - done.sent_at, now);
+    timeouts_.round_trip.sample(done.deadline - done.sent_at, now, done.clocked);
 }
 
 /// Fragments that are decided, of which this worker gets nothing. Nobody could have been given
@@ -203,12 +203,13 @@ void Engine::complete(Seq seq, Fragment& fragment, const Message& message, Nanos
   const bool own_round_trip = !fragment.parked && !fragment.mark && !stood_for;
   if (fragment.timeouts == 0 && fragment.state == State::kSent && fragment.epoch == config_.epoch &&
       own_round_trip && !fragment.waited)
-    timeouts_.round_trip.sample(now - fragment.sent_at, now);
+    timeouts_.round_trip.sample(now - fragment.sent_at, now, fragment.clocked);
   else
     doubt_rtt(fragment, now);
   // More are overdue: half of those before are recovered.
   if (recoveries_until_look_ != 0 && fragment.bound != 0 && --recoveries_until_look_ == 0)
     next_deadline_ = now;
+  windows_.result(seq, next_, now, fragment.clocked);
   adjust_windows(message, seq, fragment.parked);
   // The result or a contribution was lost: what the switch gives twice comes in order.
   if ((message.flags & wire::kFlagAgain) != 0) link_loses(seq);
@@ -265,9 +266,9 @@ void Engine::adjust_windows(const Message& message, Seq seq, bool parked) {
   }
   // The parts of a parked fragment must meet outside the switch.
   if ((message.flags & wire::kFlagSplit) != 0 && !parked)
-    windows_.split(seq, next_);
+    windows_.split(seq, next_, in_flight_, timeouts_.round_trip);
   else
-    windows_.whole(seq, in_flight_);
+    windows_.whole(seq, in_flight_, timeouts_.round_trip);
 }
 
 }  // namespace ina::client

@@ -88,5 +88,6 @@ NOT_MADE = {
     "the switch failed": "likewise",
     "cannot watch": "fs.epoll.max_user_watches is the whole machine's",
     "cannot replace": "which of two mappings of a worker fails cannot be chosen from outside",
+    "its device has another number of queues than before": "takes an interface that is made again with other queues while a switch runs",
     "No eventfd": "DPDK takes descriptors before, and fails first",
 }

@@ -25,18 +25,18 @@ inline std::string hex_text(uint64_t number, int digits) {
   return text;
 }
 
-/// Of an operation with blocks: ", root 3", ", counts 2f0c", or both. Counts are told apart by a
-/// fingerprint, which shows whether they differ, not their values.
+/// Of an operation with blocks: ", root 3", ", counts with fingerprint 2f0c", or both. Counts are
+/// told apart by a fingerprint, which shows whether they differ, not their values.
 inline std::string blocks_text(const Signature& s) {
   const auto fingerprint = static_cast<uint16_t>(s.elements >> kBlocksShift);
-  const std::string counts = ", counts " + hex_text(fingerprint, 4);
+  const std::string counts = ", counts with fingerprint " + hex_text(fingerprint, 4);
   if (!has_root(s.collective)) return counts;
   const bool by_rank = s.collective == Collective::kGather || s.collective == Collective::kScatter;
   return ", root " + std::to_string(root_of(fingerprint)) + (by_rank ? counts : "");
 }
 
 /// "operation 7: allreduce of 1000 float32 sum"; ", fused from 3 tensors (sizes 2f0c)" if it is;
-/// "operation 7: gather of 1000 int8, root 3, counts 2f03"
+/// "operation 7: gather of 1000 int8, root 3, counts with fingerprint 2f03"
 inline std::string text_of(const Signature& s) {
   const std::string number = "operation " + std::to_string(s.operation) + ": ";
   if (s.collective == Collective::kBarrier) return number + "barrier";

@@ -25,8 +25,9 @@ constexpr const char* kNone = "no group of the switch";
 
 }  // namespace
 
-int Group::complain(int status) const {
+int Group::complain(int status) {
   const bool ours = status == kElementTooLarge;
+  if (!ours) failed_ = true;
   std::fprintf(stderr, "ina: rank %d: %s: %s\n", rank_,
                ours ? "wrong arguments" : ina_status_name(status),
                ours ? "an element has more than 2 GiB" : ina_last_error(context_));
@@ -122,6 +123,8 @@ Groups::Free Groups::reserve(const std::vector<int>& ranks, const uint64_t* tags
 }
 
 void Groups::give_back(const std::shared_ptr<Group>& group) {
+  // Where one rank does not offer it, no rank takes it.
+  if (group->failed()) return;
   const std::lock_guard lock(mutex_);
   Free& free = free_[group->ranks()];
   const auto place =

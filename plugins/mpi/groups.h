@@ -31,7 +31,9 @@ class Group {
   uint64_t tag() const { return tag_; }
 
   /// Says on stderr what has become of an operation. MPI's status.
-  int complain(int status) const;
+  int complain(int status);
+  /// An operation has failed, and so will all later ones.
+  bool failed() const { return failed_; }
   void started(std::shared_ptr<Request> request);
   /// Of an operation that has ended.
   void completed(const Request* request);
@@ -43,6 +45,7 @@ class Group {
   const std::vector<int> ranks_;
   const uint64_t tag_;
   const int rank_;
+  std::atomic<bool> failed_ = false;
   std::mutex mutex_;
   std::vector<std::shared_ptr<Request>> running_;
 };

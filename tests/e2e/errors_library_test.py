@@ -33,7 +33,7 @@ class LibraryErrorsTest(error_cases.LibraryCases):
         ranks = self.job_of(2, "full")
         self.groups_of(ranks)
         texts = errors_of(2, lambda rank: ranks[rank].split())
-        self.all_said("no group of colour …", texts, "INA_ERR_REFUSED")
+        self.all_said("no group of …", texts, "INA_ERR_REFUSED")
         self.all_said("groups already", texts)
 
     # ---- leaving
