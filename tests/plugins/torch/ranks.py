@@ -15,7 +15,9 @@ import time
 import traceback
 import unittest
 
-BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
+# A process that a test spawns imports the test again, with what is left of its arguments.
+BUILD = pathlib.Path(os.environ.get("INA_TEST_BUILD") or sys.argv.pop(1)).resolve()
+os.environ["INA_TEST_BUILD"] = str(BUILD)
 sys.path[:0] = [str(BUILD / "plugins/python"), str(pathlib.Path(__file__).resolve().parent.parent)]
 
 import torch  # noqa: E402
