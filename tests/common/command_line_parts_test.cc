@@ -107,7 +107,7 @@ TEST(CommandLine, TimesAndSizesHaveUnits) {
 TEST(CommandLine, ErrorsAreOneLineForATerminal) {
   Program program;
   EXPECT_EQ(program.run("--no\nsuch\x1b[2J"), kExitUsage);
-  EXPECT_THAT(program.said, HasSubstr("--no?such?[2J"));
+  EXPECT_THAT(program.said, HasSubstr("--no\\x0asuch\\x1b[2J"));
   EXPECT_EQ(std::ranges::count(program.said, '\n'), 1);
 }
 
