@@ -183,7 +183,8 @@ TEST(PlanRedistribute, SaysWhatIsWrong) {
                  "'many' is no size of a dimension; a shape is written as 16,16,16");
   expect_refusal(jax_issue({"--ranks", "6"}),
                  "the mesh x=4,y=2 has 8 positions, but the job has 6 ranks");
-  expect_refusal(jax_issue({"--limit", "0"}), "--limit");
+  expect_refusal(jax_issue({"--limit", "0"}),
+                 "--limit: '0' is not a number of at least 1; --help lists what there is");
   expect_refusal(jax_issue({"--limit", "2KiB"}),
                  "no plan keeps the buffers of a rank within 2048 bytes; the least limit that does "
                  "is 2304 bytes");

@@ -9,12 +9,14 @@ import ctypes
 import os
 import pathlib
 import sys
+import threading
 
 sys.dont_write_bytecode = True
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
 import error_cases  # noqa: E402
 import libina  # noqa: E402
+from waiting import DEADLINE_S  # noqa: E402
 from libina import FLOAT32, INT32, NATIVE, REPRODUCIBLE, errors_of, microseconds, on_ranks, size  # noqa: E402
 
 DIMENSION = "{{kind: ina, size: {size}, gbps: {gbps}, step_latency_ns: 100, aggregation_gbps: 10}}"
@@ -123,11 +125,17 @@ class LibraryErrorsTest(error_cases.LibraryCases):
         self.all_said("is not made reproducible through several dimensions", errors_of(4, lambda rank: reduce(rank, FLOAT32)),
                       "INA_ERR_UNSUPPORTED")
 
+        left = threading.Event()
+
         def call(rank):
             if rank == 0:
                 reduce(0, INT32)
-                hierarchies[0].free()
+                try:
+                    hierarchies[0].free(0.2)
+                finally:
+                    left.set()
             else:
+                left.wait(DEADLINE_S)
                 hierarchies[rank].call("hierarchical_allreduce", send, send, size(64), INT32, libina.SUM, None, microseconds(0))
 
         texts = errors_of(4, call)

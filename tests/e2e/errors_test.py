@@ -394,7 +394,7 @@ for _ in range(5000):
         self.assertEqual(self.inactl("policy", "set", "static", "--force").returncode, 0)
         self.expect("an administrator gave the switch another configuration", self.said(jobs[2][0]), "INA_ERR_ABORTED")
         self.write(ports=f'[{{name: shm0, type: shm}}, {{name: memif0, type: ethdev, ip: 10.0.0.1, device: "net_memif0,role=server,'
-                         f'id=0,socket={self.folder}/m.sock,socket-abstract=no,rsize=7,bsize=2048,nonsense=1"}}]')
+                         f'id=0,socket={self.folder}/m.sock,socket-abstract=no,rsize=7,bsize=2048,rsize=99"}}]')
         self.refused("the switch did not start with it, and goes on with the configuration before", "reload", "--timeout", "30s")
 
     def test_a_log_that_cannot_go_on(self):

@@ -402,7 +402,7 @@ class ReloadTest(unittest.TestCase):
         job = self.job("stays")
         self.runs(job)
         self.assertEqual(self.inactl("policy", "set", "fcfs").returncode, 0)
-        done = self.reload(policy="esa", memif=f"{self.folder / 'memif.sock'},nonsense=1")
+        done = self.reload(policy="esa", memif=f"{self.folder / 'memif.sock'},rsize=99")
         self.assertEqual(done.returncode, 1, done)
         status = self.status()
         self.assertEqual(status["aggregator"]["policy"], "fcfs")
@@ -440,8 +440,8 @@ class ReloadTest(unittest.TestCase):
         self.start()
         job = self.job("stays")
         self.runs(job)
-        # The switch cannot know beforehand that the device does not take this argument.
-        done = self.reload(memif=f"{self.folder / 'memif.sock'},nonsense=1")
+        # The switch cannot know beforehand that the device does not take this value.
+        done = self.reload(memif=f"{self.folder / 'memif.sock'},rsize=99")
         self.assertEqual(done.returncode, 1, done)
         self.assertRegex(done.stderr, "did not start with it, and goes on with the configuration before: .*memif0")
         status = self.status()

@@ -22,9 +22,9 @@ from waiting import DEADLINE_S, wait_until  # noqa: E402
 DOCUMENT = pathlib.Path(__file__).resolve().parent.parent.parent / "docs/administration.md"
 # Objects whose members are no part of the schema, but keys and drop reasons.
 OPEN = ("overrides", "drops")
-# Frames that do not arrive, loops and interfaces that go need a network: tests/switchd/dropped_test.cc,
+# Frames that do not arrive, loops and interfaces that go need a network, frozen processes a control group: tests/switchd/dropped_test.cc,
 # tests/net/loops_test.py and tests/net/interfaces_test.py have these members.
-UNSEEN = {"jobs": {"unheard"}, "unheard": {"rank", "dropped", "reason", "text"},
+UNSEEN = {"jobs": {"unheard", "frozen", "frozen_peers"}, "unheard": {"rank", "dropped", "reason", "text"},
           "ports": {"blocked", "gone"}, "blocked": {"sign", "with", "for_s", "text"}}
 
 

@@ -118,9 +118,9 @@ class Hierarchy:
         context = self.context
         context.library.check(getattr(context.library.calls, "ina_" + function)(self.handle, *arguments), context.handle)
 
-    def free(self):
+    def free(self, timeout_s=0):
         library = self.context.library
-        library.check(library.calls.ina_hierarchy_free(self.handle, microseconds(0)))
+        library.check(library.calls.ina_hierarchy_free(self.handle, microseconds(timeout_s)))
 
 
 def on_ranks(world_size, work):
