@@ -30,6 +30,7 @@ class Completions {
   bool due() const { return due_.load(); }
   /// No thread waits for some of the operations.
   bool unattended() const { return has_some_.load() || fd_.load() >= 0; }
+  bool has_callbacks() const { return has_some_.load(); }
   /// Something else wants run() to be called.
   void set_due() { due_ = true; }
 

@@ -305,12 +305,15 @@ std::string Context::drain(Nanos deadline) {
   }
   for (;;) {
     progress_.drain(deadline);
-    progress_.run_callbacks();  // which may start more
+    progress_.run_all_callbacks();  // which may start more
     const auto lock = progress_.lock();
-    if (link_.engine().running() == 0 || callers_.failed() != INA_OK) return {};
-    if (now_ns() >= deadline)
+    if (callers_.failed() != INA_OK) return {};
+    if (link_.engine().running() == 0) {
+      if (!progress_.has_callbacks()) return {};
+    } else if (now_ns() >= deadline) {
       return std::to_string(link_.engine().running()) +
              " operations running, the oldest: " + describe(*link_.engine().oldest());
+    }
   }
 }
 

@@ -249,6 +249,11 @@ bool Progress::drive_briefly() {
   return any;
 }
 
+void Progress::run_all_callbacks() {
+  completions_.set_due();
+  run_callbacks();
+}
+
 void Progress::run_callbacks() {
   completions_.run(callers_.failed_status(), [this](Operation* operation, bool done) {
     {

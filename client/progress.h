@@ -92,6 +92,9 @@ class Progress {
   void call() { called_ = true; }
   /// Calls back for operations that have ended.
   void run_callbacks();
+  /// And waits for those that another thread is calling.
+  void run_all_callbacks();
+  bool has_callbacks() const { return completions_.has_callbacks(); }
 
   // From any thread.
   /// The job has failed: all who drive or sleep hear of it. Only the first end counts.

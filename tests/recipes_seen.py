@@ -90,5 +90,6 @@ NOT_MADE = {
     "cannot replace": "which of two mappings of a worker fails cannot be chosen from outside",
     "its device has another number of queues than before": "takes an interface that is made again with other queues while a switch runs",
     "no thread for a packet loop": "the look at the limits of the process says it before, unless others start threads in between",
+    "cannot allocate": "the look at the limits of the process says it before",
     "No eventfd": "DPDK takes descriptors before, and fails first",
 }

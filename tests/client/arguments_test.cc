@@ -308,8 +308,9 @@ class Arguments : public testing::Test {
     return stats.operations;
   }
   /// `status` is that of a wrong call of `function`.
-  static void expect_invalid(int status, const std::string& text, const std::string& function,
+  static void expect_invalid(int status, const ina_context* context, const std::string& function,
                              const std::string& named) {
+    const std::string text = ina_last_error(context);
     EXPECT_EQ(status, INA_ERR_INVALID) << text;
     EXPECT_THAT(text, StartsWith(function));
     EXPECT_THAT(text, HasSubstr(named));
@@ -360,11 +361,10 @@ TEST_F(Arguments, WrongOnesOfCollectivesAreNamedAndNothingIsDone) {
         wrong.change(values);
         // What a rank has no use for may be missing: this is for rank 0, the root.
         if (rank.rank() != 0) continue;
-        expect_invalid(function.waits(values), ina_last_error(rank.context), function.name,
-                       wrong.named);
+        expect_invalid(function.waits(values), rank.context, function.name, wrong.named);
         rank.request = reinterpret_cast<ina_request*>(&rank);
-        expect_invalid(function.starts(values), ina_last_error(rank.context),
-                       function.name + "_async", wrong.named);
+        expect_invalid(function.starts(values), rank.context, function.name + "_async",
+                       wrong.named);
         EXPECT_EQ(rank.request, nullptr);
       }
     EXPECT_EQ(operations(rank), before);
@@ -382,20 +382,19 @@ TEST_F(Arguments, NegativeTimeoutsAndMissingHandlesAreRefused) {
       for (const int64_t timeout_us : {int64_t{-1}, int64_t{-5}, INT64_MIN}) {
         Values values = rank.right();
         values.timeout_us = timeout_us;
-        expect_invalid(function.waits(values), ina_last_error(rank.context), function.name,
+        expect_invalid(function.waits(values), rank.context, function.name,
                        "timeout_us " + std::to_string(timeout_us));
       }
       Values values = rank.right();
       values.request = nullptr;
-      expect_invalid(function.starts(values), ina_last_error(rank.context),
-                     function.name + "_async", "request is NULL");
+      expect_invalid(function.starts(values), rank.context, function.name + "_async",
+                     "request is NULL");
       values = rank.right();
       values.context = nullptr;
       values.hierarchy = nullptr;
       const std::string handle = (function.has & kHierarchy) != 0 ? "hierarchy" : "context";
-      expect_invalid(function.waits(values), ina_last_error(nullptr), function.name,
-                     handle + " is NULL");
-      expect_invalid(function.starts(values), ina_last_error(nullptr), function.name + "_async",
+      expect_invalid(function.waits(values), nullptr, function.name, handle + " is NULL");
+      expect_invalid(function.starts(values), nullptr, function.name + "_async",
                      handle + " is NULL");
     }
   });
@@ -651,7 +650,9 @@ TEST_F(Arguments, WrongOnesOfAllOtherFunctionsAreNamed) {
       const std::string text = ina_last_error(wrong.no_context ? nullptr : rank.context);
       EXPECT_EQ(status, INA_ERR_INVALID) << text;
       EXPECT_THAT(text, HasSubstr(wrong.named));
-      if (wrong.function != "ina_init") EXPECT_THAT(text, HasSubstr(wrong.function));
+      if (wrong.function != "ina_init") {
+        EXPECT_THAT(text, HasSubstr(wrong.function));
+      }
     }
     EXPECT_EQ(ina_barrier(rank.context, 0), INA_OK) << ina_last_error(rank.context);
   });

@@ -261,10 +261,14 @@ TEST(Memory, NoCollectiveCopiesMoreThanItMust) {
       // memory.
       const uint64_t told = collective == perf::Collective::kSendReceive ? 32 : 0;
       const Copies plain = least_copies(context, call, send.data(), recv.data());
-      EXPECT_EQ(plain.copied, plain.sent + plain.received);
+      // The root of a broadcast has what it receives: the call is in place. So do ranks that tell
+      // each other their counts have their own.
+      const bool in_place = collective == perf::Collective::kBroadcast && rank == call.root;
+      const uint64_t there = in_place ? plain.received : told;
+      EXPECT_EQ(plain.copied, plain.sent + plain.received - there);
       const Copies from_registered = least_copies(context, call, registered, recv.data());
       EXPECT_EQ(from_registered.sent, plain.sent);
-      EXPECT_EQ(from_registered.copied, told + from_registered.received);
+      EXPECT_EQ(from_registered.copied, told + from_registered.received - there);
       if (!perf::shape_of(collective, call.whole, rank, kWorld, call.root).to_all) continue;
       call.direct = true;
       const Copies direct = least_copies(context, call, registered, result);

@@ -125,7 +125,6 @@ class MachineErrorsTest(error_cases.LibraryCases):
             said = self.ends("takes descriptors from workers", "prlimit", f"--nproc={most}", uid=OWN_USER)
             self.assertIn(os.strerror(errno.EAGAIN), said)
         self.expect("cannot start", said)
-        self.ends("cannot allocate", "prlimit", "--as=1300000000", aggregator="{slots: 1000000, slot_bytes: 1KiB}")
         self.ends("DPDK could not start", eal='{huge: no, telemetry: true, extra_args: ["--nonsense"]}')
         self.ends("Device …", ports='[{name: shm0, type: shm}, {name: null0, type: ethdev, ip: 10.0.0.1, device: "net_null0,size=0xffffffff"}]')
         two_queues = "ip link add two numrxqueues 2 numtxqueues 2 type veth peer name peer && exec \"$@\""

@@ -58,7 +58,7 @@ class Worker {
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
     control = control::Connection(Fd(ends[0]));
     session =
-        std::make_unique<Session>(control::Connection(Fd(ends[1])), "", switch_socket, interfaces);
+        std::make_unique<Session>(control::Connection(Fd(ends[1])), "", switch_socket, control::Trust{}, interfaces);
   }
 
   static Json join(const std::string& job, int rank, int world) {
