@@ -566,6 +566,8 @@ std::vector<Other> others() {
       INA_OTHER(ina_finalize, "timeout_us -1", r.context, -1),
       INA_NO_CONTEXT(ina_split, "context is NULL", nullptr, 0, 0, nullptr),
       INA_OTHER(ina_split, "group is NULL", r.context, 0, 0, nullptr),
+      INA_NO_CONTEXT(ina_create_group, "context is NULL", nullptr, nullptr, 0, 0, nullptr),
+      INA_OTHER(ina_create_group, "group is NULL", r.context, nullptr, 0, 0, nullptr),
       INA_NO_CONTEXT(ina_rank, "context is NULL", nullptr),
       INA_NO_CONTEXT(ina_world_size, "context is NULL", nullptr),
       INA_NO_CONTEXT(ina_wait, "request is NULL", nullptr, 0),
