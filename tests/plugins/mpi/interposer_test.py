@@ -327,7 +327,7 @@ class InterposerTest(unittest.TestCase):
     def test_full_switch(self):
         with tempfile.TemporaryDirectory(prefix="ina-mpi-") as folder:
             switch = plugin_switch.start(pathlib.Path(BUILD), pathlib.Path(folder),
-                                          plugin_switch.CONFIG + "switch: {max_groups: 2, max_groups_per_user: 2}\n")
+                                          plugin_switch.CONFIG + "switch: {{max_groups: 2, max_groups_per_user: 2}}\n")
             self.addCleanup(switch.stop)
             rows, errors = self.run_communicators(2, "many", "8", INA_URL=switch.url)
             # Two communicators go through the switch in each of two rounds.
