@@ -7,16 +7,17 @@ namespace ina::client {
 Result<std::optional<GroupOffer>> MemberGroups::ask(const std::vector<uint32_t>& ranks,
                                                     uint64_t tag, Nanos timeout_ns) {
   auto state = callers_.lock();
-  const auto [own, fresh] = asked_.try_emplace(tag, Asked{.create = {ranks, tag}});
-  if (!fresh)
+  const auto inserted = asked_.try_emplace(tag, Asked{.create = {ranks, tag}});
+  if (!inserted.second)
     return fail(INA_ERR_INVALID,
                 "another thread makes a group with tag " + std::to_string(tag) + " just now");
+  Asked& own = inserted.first->second;
   // Otherwise it is sent once the switch is back.
-  own->second.sent = !progress_.is_away();
-  if (own->second.sent) session_.send(channel_, own->second.create);
-  callers_.await(state, timeout_ns, [&] { return own->second.offer.has_value(); });
-  auto offer = std::move(own->second.offer);
-  asked_.erase(own);
+  own.sent = !progress_.is_away();
+  if (own.sent) session_.send(channel_, own.create);
+  callers_.await(state, timeout_ns, [&own] { return own.offer.has_value(); });
+  auto offer = std::move(own.offer);
+  asked_.erase(inserted.first);
   return offer;
 }
 

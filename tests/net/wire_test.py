@@ -276,7 +276,7 @@ class EveryTransport:
                        for rank, number in enumerate((0, 2))]:
             self.expect(worker, "INA_OK")
         links = {port["name"]: port.get("link") for port in bed.status(INACTL)["ports"]}
-        self.assertEqual((links["port0"], links["port1"]), ("up", "down"))
+        self.assertEqual((links["port0"], links["port1"]), ("up", "gone"))
         self.assertEqual(bed.stop_switch(), 0, bed.log())
 
 
