@@ -124,7 +124,7 @@ void Mlp<Scalar>::step(size_t i, Scalar rate, Scalar momentum, Scalar decay) {
   VectorMap<Scalar>(layer.parameters.data(), count) -= rate * velocity;
 }
 
-template class Mlp<float>;
-template class Mlp<double>;
+// One of them in each program: Eigen takes the compiler long.
+template class Mlp<INA_DEMO_SCALAR>;
 
 }  // namespace ina::demo
