@@ -18,8 +18,6 @@ namespace ina::switchd {
 
 namespace {
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
-
 std::string mib(uint64_t bytes) {
   return fmt::format("{} MiB", (bytes + kMiB - 1) / kMiB);
 }

@@ -7,6 +7,8 @@
 
 namespace ina::switchd {
 
+inline constexpr uint64_t kMiB = uint64_t{1} << 20;
+
 /// The input of a check.
 struct Asked {
   const config::Config& config;

@@ -6,8 +6,6 @@ namespace ina::switchd {
 
 namespace {
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
-
 // What a switch without jobs has, measured, and some more: descriptors, address space, and threads,
 // most of which are gRPC's and come with its first calls.
 constexpr uint64_t kOwnFiles = 40;
