@@ -125,7 +125,8 @@ class Context : public std::enable_shared_from_this<Context> {
   /// Its memory that the switch reads or writes where it lies.
   DirectMemory& memory() { return memory_; }
   /// INA_ERR_INVALID: `memory`, which the text calls `what`, cannot be written to.
-  Result<void> check_writable(std::span<const std::byte> memory, const std::string& what);
+  Result<void> check_writable(std::span<const std::byte> memory, std::string_view function,
+                              std::string_view argument);
 
   /// Sets the priority of operations started afterwards.
   void set_hints(const scheduler::Hints& hints);

@@ -79,9 +79,10 @@ Result<Operation*> Context::start(OperationSpec spec, const OperationSource& sou
   return operation;
 }
 
-Result<void> Context::check_writable(std::span<const std::byte> memory, const std::string& what) {
+Result<void> Context::check_writable(std::span<const std::byte> memory, std::string_view function,
+                                     std::string_view argument) {
   const auto lock = progress_.lock();
-  return writable_.check(memory, what, now_ns());
+  return writable_.check(memory, function, argument, now_ns());
 }
 
 // ---- small all-reduces that are made into one

@@ -104,8 +104,7 @@ Result<void> Hierarchy::add_to(PlanKey& key, const HierarchicalCall& call) const
   const bool gets_all = has_blocks && call.collective != themis::Collective::kReduceScatter;
   const std::span recv(static_cast<const std::byte*>(call.recv),
                        call.count * width * (gets_all ? ranks_ : 1));
-  if (auto fine = all().check_writable(recv, std::string(call.function) + ": recv"); !fine)
-    return fine;
+  if (auto fine = all().check_writable(recv, call.function, "recv"); !fine) return fine;
   key.requests.push_back({.collective = call.collective,
                           .bytes = call.count * width * (has_blocks ? ranks_ : 1),
                           .element_bytes = static_cast<uint32_t>(width)});

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "client/collective_call.h"
 #include "common/sealed_memory.h"
@@ -80,23 +81,24 @@ bool WritableMemory::is_writable(const std::byte* byte, Nanos now) {
   return true;
 }
 
-Result<void> WritableMemory::check(std::span<const std::byte> memory, const std::string& what,
-                                   Nanos now) {
+Result<void> WritableMemory::check(std::span<const std::byte> memory, std::string_view function,
+                                   std::string_view argument, Nanos now) {
   if (memory.empty() || (is_writable(&memory.front(), now) && is_writable(&memory.back(), now)))
     return {};
   return fail(INA_ERR_INVALID,
-              what + " is memory that cannot be written to; see /proc/PID/maps of this process");
+              std::string(function) + ": " + std::string(argument) +
+                  " is memory that cannot be written to; see /proc/PID/maps of this process");
 }
 
 Result<void> WritableMemory::check(const OperationSpec& spec, const OperationSource& source,
                                    Nanos now) {
   if (spec.target != 0) return {};  // the switch writes there
   const std::span<std::byte> memory = written(spec, source, workers_, rank_);
-  if (source.plan) return check(memory, "ina_redistribute: buffer", now);
+  if (source.plan) return check(memory, "ina_redistribute", "buffer", now);
   const std::string_view function = source.call       ? source.call->function
                                     : spec.deferrable ? "ina_allreduce_async"
                                                       : "ina_allreduce";
-  return check(memory, std::string(function) + ": recv", now);
+  return check(memory, function, "recv", now);
 }
 
 }  // namespace ina::client

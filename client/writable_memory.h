@@ -5,7 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
-#include <string>
+#include <string_view>
 
 #include "client/operations.h"
 #include "common/result.h"
@@ -20,8 +20,9 @@ class WritableMemory {
   /// INA_ERR_INVALID: the first or the last byte of what an operation will write cannot be written
   /// to. The kernel is asked, so a page that was fine a moment ago is not asked for again.
   Result<void> check(const OperationSpec& spec, const OperationSource& source, Nanos now);
-  /// The same of `memory`, which the text calls `what`.
-  Result<void> check(std::span<const std::byte> memory, const std::string& what, Nanos now);
+  /// For `memory`, which the text calls the `argument` of `function`.
+  Result<void> check(std::span<const std::byte> memory, std::string_view function,
+                     std::string_view argument, Nanos now);
 
  private:
   struct Page {

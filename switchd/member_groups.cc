@@ -69,10 +69,12 @@ void MemberGroups::on_create(Client& client, const CreateGroup& create) {
   const uint32_t rank = value(client.rank);
   if (const std::string fault = fault_of(job, rank, create); !fault.empty())
     return connections_.refuse(client, INA_ERR_INVALID, "create_group: " + fault);
+  job.at(client.rank).creates.push_back(create);
+  // A group that cannot be made any more disagrees with none: other members may know so already.
+  if (job.state == Job::State::kLeaving) refuse(job);
+  if (!request_of(job, rank, create.tag)) return;
   if (const std::string sides = disagreement(job, rank, create); !sides.empty())
     return ending_.end_mismatched(job, sides);
-  job.at(client.rank).creates.push_back(create);
-  if (job.state == Job::State::kLeaving) refuse(job);
   if (is_complete(job, create)) complete_.push_back({job.id, create});
 }
 

@@ -440,7 +440,10 @@ TEST(Groups, AreMadeAndFreedOverAndOverWithoutLeaks) {
         } else {
           for (const char* what : {"memory_used_bytes", "mappings_used", "descriptors_used"})
             EXPECT_EQ(now[what], before[what]) << what;
-          EXPECT_NEAR(static_cast<double>(open_descriptors()), static_cast<double>(descriptors), 8);
+          // Threads of the switch close theirs when they next run.
+          const Nanos deadline = now_ns() + kLongUs * 1000;
+          while (open_descriptors() > descriptors + 8 && now_ns() < deadline) ::usleep(20'000);
+          EXPECT_LE(open_descriptors(), descriptors + 8);
         }
       }
       RETURN_IF_FAILED(job.barrier());
@@ -561,6 +564,8 @@ TEST(MemberGroups, WithAMemberThatLeavesAreRefusedAndOthersAreMade) {
         EXPECT_EQ(job.leave().status, INA_OK);
         return;
       }
+      // The other one knows by then, and asks for the next with the same tag.
+      if (rank == 1) ::usleep(100'000);
       const Outcome outcome = job.create({0, 1, 2}, 0, group);
       EXPECT_EQ(outcome.status, INA_ERR_PEER_LOST);
       EXPECT_THAT(outcome.text, HasSubstr("rank 2 left"));

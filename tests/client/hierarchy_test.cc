@@ -516,18 +516,15 @@ TEST(Hierarchy, PlansForTheSwitchesThatCarryThemOut) {
       "dimensions: [{kind: ring, size: 2, gbps: 8, step_latency_ns: 100}, "
       "{kind: halving-doubling, size: 2, gbps: 6, step_latency_ns: 100}]";
   using enum themis::DimensionKind;
-  const themis::Dimension first{.kind = kIna,
-                                .size = 2,
-                                .bits_per_s = 8'000'000'000,
-                                .step_latency_ps = 100'000,
-                                .point_to_point = kDirect};
+  const themis::Dimension first{
+      .kind = kRing, .size = 2, .bits_per_s = 8'000'000'000, .step_latency_ps = 100'000};
   themis::Dimension second = first;
   second.bits_per_s = 6'000'000'000;
-  const auto planned =
-      themis::make_plan({.name = {}, .dimensions = {first, second}}, {{.bytes = 4000}},
-                        {.scheduler = themis::Scheduler::kThemis,
-                         .chunks = 4,
-                         .in_network = themis::InNetwork::kAlways});
+  const auto topology = themis::carried_by_switches({.name = {}, .dimensions = {first, second}});
+  const auto planned = themis::make_plan(topology, {{.bytes = 4000, .element_bytes = 4}},
+                                         {.scheduler = themis::Scheduler::kThemis,
+                                          .chunks = 4,
+                                          .in_network = themis::InNetwork::kAlways});
   ASSERT_TRUE(planned) << planned.error().text;
   const std::string hash = wire::hex_text(themis::hash_of(planned->plan), 16);
   TestSwitch sw(shared_slots());

@@ -59,6 +59,18 @@ class DaemonTest : public testing::Test {
     EXPECT_TRUE(status) << status.error().text << "\n" << read("log");
     return daemon;
   }
+  struct Ended {
+    int status = 0;
+    std::string said;
+  };
+  /// Of a switch that will not serve; it tells its standard error.
+  static Ended failed_start(const std::string& arguments) {
+    Process daemon(
+        {"/bin/sh", "-c", std::string("exec ") + INA_SWITCHD + " " + arguments + " 2>&1"});
+    Ended ended{.said = daemon.output()};
+    ended.status = daemon.wait();
+    return ended;
+  }
   Process worker(const std::string& url, const std::string& job, int rank, int world,
                  size_t elements, int times, int pause_ms = 0) {
     return Process({LOAD_WORKER, url, job, std::to_string(rank), std::to_string(world),
@@ -168,9 +180,9 @@ TEST_P(DaemonLanesTest, RestartsGoUnnoticedByItsWorkers) {
 TEST_F(DaemonTest, DamagedStateIsRefusedBeforeAnythingOpens) {
   const std::string file = config();
   write("switch.sock.state", "{\"boots\"");
-  Process daemon({INA_SWITCHD, "--config", file});
-  EXPECT_EQ(daemon.wait(), 1);
-  EXPECT_THAT(read("log"), HasSubstr("the state file " + socket() + ".state is damaged"));
+  const auto [status, said] = failed_start("--config " + file);
+  EXPECT_EQ(status, 1);
+  EXPECT_THAT(said, HasSubstr("the state file " + socket() + ".state is damaged"));
   EXPECT_FALSE(fs::exists(socket()));
 }
 
@@ -200,19 +212,20 @@ TEST_F(DaemonTest, ShippedConfigurationsAreValid) {
 }
 
 TEST_F(DaemonTest, FailedStartSaysWhatFailedAndWhatToDo) {
-  Process daemon({INA_SWITCHD, "--config", config(), "--socket", dir_ / "no/such/folder/s.sock"});
-  EXPECT_EQ(daemon.wait(), 1);
-  EXPECT_THAT(read("log"), HasSubstr("no/such/folder/s.sock"));
-  EXPECT_THAT(read("log"), HasSubstr("create its folder first"));
+  const auto [status, said] =
+      failed_start("--config " + config() + " --socket " + (dir_ / "no/such/folder/s.sock"));
+  EXPECT_EQ(status, 1);
+  EXPECT_THAT(said, HasSubstr("no/such/folder/s.sock"));
+  EXPECT_THAT(said, HasSubstr("create its folder first"));
 
   Process first = start(config());
   const std::string own = write("second.yaml", "eal: {file_prefix: " + prefix() +
                                                    "-2, huge: no}\n"
                                                    "log: {file: " +
                                                    (dir_ / "log2") + "}\n");
-  Process second({INA_SWITCHD, "--config", own, "--socket", socket()});
-  EXPECT_EQ(second.wait(), 1);
-  EXPECT_THAT(read("log2"), HasSubstr("another switch uses the state file"));
+  const auto second = failed_start("--config " + own + " --socket " + socket());
+  EXPECT_EQ(second.status, 1);
+  EXPECT_THAT(second.said, HasSubstr("another switch uses the state file"));
 }
 
 TEST_F(DaemonTest, InactlShowsWhyNothingHappens) {

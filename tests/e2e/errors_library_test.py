@@ -43,9 +43,10 @@ class LibraryErrorsTest(error_cases.LibraryCases):
     def test_leaving_too_early(self):
         self.start()
         ranks = self.job_of(2, "runs")
-        kept = ranks[0].allreduce_async()
+        elements = 4 << 20  # more than a window, so that rank 0 cannot have sent all
+        kept = ranks[0].allreduce_async(elements)
         self.fails("left with …", lambda: ranks[0].finalize(0.05), "INA_ERR_TIMEOUT")
-        self.fails("left before its operations were complete", ranks[1].allreduce, "INA_ERR_PEER_LOST")
+        self.fails("left before its operations were complete", lambda: ranks[1].allreduce(elements), "INA_ERR_PEER_LOST")
         del kept
         ranks = self.job_of(2, "alone")
         self.fails("left after waiting …", lambda: ranks[0].finalize(0.05), "INA_ERR_TIMEOUT")

@@ -176,7 +176,7 @@ TEST_F(FamiliesTest, WhatOthersCountNeverShrinks) {
 
 TEST_F(FamiliesTest, ANameOfAnyBytesIsAValidLabel) {
   const std::string text = page(status({job(1, "a\"\\\n\xff", 1, 1)}), kSecond);
-  EXPECT_THAT(text, HasSubstr("ina_job_slots{job=\"uid:7/a\\\"\\\\\\n\xef\xbf\xbd\"} 3"));
+  EXPECT_THAT(text, HasSubstr("ina_job_slots{job=\"uid:7/a\\\"\\\\\\\\x0a\\\\xff\"} 3"));
 }
 
 TEST_F(FamiliesTest, TenantsBeyondTheMostAreOne) {

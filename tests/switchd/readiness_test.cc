@@ -93,6 +93,8 @@ class SelfTestTest : public testing::Test {
     Machine machine = Machine::here(files);
     machine.cpus = machine_.cpus;
     machine.isolated = machine_.isolated;
+    machine.limits = {.most = [](int) -> uint64_t { return RLIM_INFINITY; },
+                      .startable_threads = [](size_t wanted) { return wanted; }};
     return self_test(config_, machine, HostFacts::of(files));
   }
   /// Points that are not ready.
