@@ -24,6 +24,8 @@ import time
 from benchlib.processes import ended_with_parent
 
 SWITCH_UID, NEWCOMER_UID, VICTIM_UID, ATTACKER_UID = 64530, 64531, 64532, 64533
+# For all that connect to it: another user's switch may be a false one.
+os.environ["INA_SWITCH_USER"] = str(SWITCH_UID)
 HERE = pathlib.Path(__file__).resolve().parent
 MIB = 1 << 20
 MEMORY_MAX = 768 * MIB

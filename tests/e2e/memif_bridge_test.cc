@@ -76,13 +76,14 @@ class MemifBridge : public testing::Test {
     const auto status = control::query_status(socket(), kDeadlineNs);
     ASSERT_TRUE(status) << status.error().text << "\n" << read("log");
   }
-  void start_bridge(const std::string& options = "--workers 3", const std::string& as = "") {
+  void start_bridge(const std::string& options = "--workers 3", const std::string& as = "",
+                    const control::Trust& trust = {}) {
     const std::string command = "exec " + as + INA_MEMIF + " --switch " + socket() + " --socket " +
                                 control() + " --memif " + (dir_ / "memif.sock") + " " + options +
                                 " 2>>" + (dir_ / "bridge.log");
     bridge_.emplace(std::vector<std::string>{"/bin/sh", "-c", command});
     // It answers for the switch.
-    const auto status = control::query_status(control(), kDeadlineNs);
+    const auto status = control::query_status(control(), kDeadlineNs, "", trust);
     ASSERT_TRUE(status) << status.error().text << "\n" << read("bridge.log");
   }
   /// The bridge is a user's who lets all others join in its name.
@@ -91,7 +92,7 @@ class MemifBridge : public testing::Test {
     // The switch closes nothing that the bridge should.
     more_control_ = ", mode: 0666, join_timeout: 60 s";
     start_switch();
-    start_bridge("--workers 3 --mode 0666", as(kBridgeUser));
+    start_bridge("--workers 3 --mode 0666", as(kBridgeUser), {.user = kBridgeUser});
   }
   static std::string as(uid_t uid) {
     return "/usr/bin/setpriv --clear-groups --reuid=" + std::to_string(uid) +
@@ -612,9 +613,9 @@ TEST_F(MemifBridge, UsersWhoHoldConnectionsKeepNobodyOut) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be somebody else";
   ASSERT_NO_FATAL_FAILURE(start_for_everybody());
   const auto expect_worker = [&](const std::string& job) {
-    Process one(
-        {"/bin/sh", "-c",
-         "exec " + as(65532) + LOAD_WORKER + " '" + memif_url(0) + "' " + job + " 0 1 1000 3"});
+    Process one({"/bin/sh", "-c",
+                 "exec env INA_SWITCH_USER=" + std::to_string(kBridgeUser) + " " + as(65532) +
+                     LOAD_WORKER + " '" + memif_url(0) + "' " + job + " 0 1 1000 3"});
     EXPECT_EQ(one.output(), "INA_OK \n") << read("bridge.log");
   };
   const auto first = hold(control(), 65534, kPlaces);

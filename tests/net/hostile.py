@@ -45,6 +45,7 @@ UNREACHABLE = {
     "udp_checksum": "AF_PACKET devices leave checksums to the receiver",
     "vlan": "ports let every VLAN pass",
     "old_instance": "workers that are home to the fallback have no lives to tell apart",
+    "blocked": "no port is in a loop",
     "no_port": "other hosts are up",
     "tx_full": "needs a link slower than the switch; here the kernel takes every frame at once",
     "no_buffer": "each queue has as many buffers as it can hold",

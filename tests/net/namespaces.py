@@ -339,7 +339,8 @@ class NetworkTestBed:
                           f"eal: {{file_prefix: {self._prefix}, huge: no, memory: {self.memory_mib} MiB}}\n"
                           f"{self.ports_yaml()}{more}", encoding="utf-8")
         preload = ["env", f"LD_PRELOAD={self.preload}"] if self.preload else []
-        self.daemon = self.switch.start(*preload, ina_switchd, "--config", config)
+        with open(self._folder / "stderr", "wb") as stderr:
+            self.daemon = self.switch.start(*preload, ina_switchd, "--config", config, stderr=stderr)
         wait_until("ina-switchd to serve", self._serves)
 
     @property
@@ -353,7 +354,8 @@ class NetworkTestBed:
 
     def _serves(self):
         if self.daemon.poll() is not None:
-            raise RuntimeError(f"ina-switchd ended with {self.daemon.returncode}:\n{self.log()}")
+            said = (self._folder / "stderr").read_text(encoding="utf-8")
+            raise RuntimeError(f"ina-switchd ended with {self.daemon.returncode}:\n{said}{self.log()}")
         return " serving " in self.log()
 
     def status(self, inactl):
