@@ -37,6 +37,13 @@
 #define INA_INLINE static
 #endif
 
+/* In C++ an enumeration without a type holds its own values alone. Arguments may have any. */
+#if defined(__cplusplus) && __cplusplus >= 201103L
+#define INA_INT : int
+#else
+#define INA_INT
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -45,7 +52,7 @@ extern "C" {
 #define INA_VERSION_MINOR 1
 #define INA_VERSION_PATCH 0
 
-typedef enum ina_status {
+typedef enum ina_status INA_INT {
   INA_OK = 0,
   INA_IN_PROGRESS = 1,       /* ina_test: not complete yet */
   INA_ERR_INVALID = -1,      /* an argument is wrong; the text names it */
@@ -65,7 +72,7 @@ typedef enum ina_status {
   INA_ERR_INTERNAL = -14     /* a defect in the library or the switch; please report the text */
 } ina_status;
 
-typedef enum ina_dtype {
+typedef enum ina_dtype INA_INT {
   INA_INT8 = 1,
   INA_INT32 = 2,
   INA_INT64 = 3,
@@ -85,7 +92,7 @@ typedef enum ina_dtype {
  * Bitwise operations are for integers and bool only. Of bool, sum and max are or, prod and min are
  * and. Sums and products of floats are made in arrival order: all ranks get the bitwise same
  * result, and two runs may differ in the last bits (ina_numeric changes that). */
-typedef enum ina_op {
+typedef enum ina_op INA_INT {
   INA_SUM = 1,
   INA_MIN = 2,
   INA_MAX = 3,
@@ -99,7 +106,7 @@ typedef enum ina_op {
 
 /* How a waiting call spends its time. AUTO spins briefly, then yields, then sleeps until woken. It
  * is right wherever there may be fewer cores than processes. */
-typedef enum ina_idle {
+typedef enum ina_idle INA_INT {
   INA_IDLE_AUTO = 0,
   INA_IDLE_SPIN = 1,      /* lowest latency; needs a core of its own */
   INA_IDLE_YIELD = 2,     /* sched_yield between polls */
@@ -119,7 +126,7 @@ typedef enum ina_idle {
  * native operation whose contributions arrive in that order. It costs a second round trip, and a
  * rank receives up to twice the bytes. Integers, bool, min and max never depend on the order and
  * take the native way. */
-typedef enum ina_numeric {
+typedef enum ina_numeric INA_INT {
   INA_NUMERIC_DEFAULT = 0, /* the variable INA_NUMERIC (native, reproducible), or native */
   INA_NUMERIC_NATIVE = 1,  /* in the data type's accumulator, in order of arrival */
   INA_NUMERIC_REPRODUCIBLE = 2,
@@ -517,7 +524,7 @@ INA_API int ina_hierarchical_all_to_all_async(ina_hierarchy* hierarchy, const vo
                                               const ina_hierarchical_options* options,
                                               ina_request** request);
 
-typedef enum ina_hierarchical_collective {
+typedef enum ina_hierarchical_collective INA_INT {
   INA_HIERARCHICAL_ALLREDUCE = 0,
   INA_HIERARCHICAL_REDUCE_SCATTER = 1,
   INA_HIERARCHICAL_ALL_GATHER = 2,

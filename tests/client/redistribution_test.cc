@@ -2,6 +2,7 @@
 // and the errors of bad input.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <array>
 
 #include <algorithm>
 #include <functional>
@@ -152,15 +153,18 @@ TEST(Redistribution, ARankThatDoesSomethingElseIsNamed) {
 
 TEST(Redistribution, ARankThatDiesEndsItForAll) {
   TestSwitch sw;
-  on_joined_ranks(sw, 4, [](Context& context, int rank) {
+  std::array<std::vector<std::byte>, 4>
+      buffers;  // outlive the contexts, which wait as they are left
+  on_joined_ranks(sw, 4, [&](Context& context, int rank) {
     const RedistributionPlan plan(Wanted{"x=4", {256, 256}, "x,-", "-,x", 130'000}.c());
-    std::vector<std::byte> buffer(plan.facts().buffer_bytes);
+    std::vector<std::byte>& buffer = buffers[static_cast<size_t>(rank)];
+    buffer.resize(plan.facts().buffer_bytes);
     if (rank == 3) {
       ina_request* request = nullptr;
       EXPECT_EQ(
           ina_redistribute_async(context.get(), plan.get(), buffer.data(), buffer.size(), &request),
           INA_OK);
-      return;  // leaves in the middle of it
+      return;  // leaves after it
     }
     int status = INA_OK;  // the first may be over before
     for (int i = 0; i < 2 && status == INA_OK; ++i)

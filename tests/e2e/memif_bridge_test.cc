@@ -45,6 +45,8 @@ bool full() {
   return wanted && std::string(wanted) == "1";
 }
 
+constexpr uid_t kBridgeUser = 64534;
+
 class MemifBridge : public testing::Test {
  protected:
   std::string read(const std::string& name) const {
@@ -175,7 +177,6 @@ class MemifBridge : public testing::Test {
 
   void expect_no_delay(const std::function<bool(const control::Connection&, const Json&)>& pass);
 
-  static constexpr uid_t kBridgeUser = 64534;
   static constexpr size_t kPlaces = 3 + 64;  ///< of a bridge for three workers
 
   TempDir dir_;
@@ -582,7 +583,7 @@ std::vector<control::Connection> hold(const std::string& socket, uid_t uid, size
   test::as_user(uid, [&] {
     for (const Nanos deadline = now_ns() + kDeadlineNs;
          now_ns() < deadline && held.size() < most;) {
-      auto connection = control::Connection::open(socket, kSecondNs);
+      auto connection = control::Connection::open(socket, kSecondNs, {.user = kBridgeUser});
       if (!connection) continue;
       (void)connection->send({{"type", "explain"}});
       const auto answer = connection->receive(kSecondNs);
