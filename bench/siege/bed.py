@@ -338,11 +338,11 @@ class Bed:
             return False
         return True
 
-    def run_switch_tool(self, *arguments, timeout_s=DEADLINE_S):
-        """Runs inactl as root."""
+    def run_switch_tool(self, *arguments, timeout_s=DEADLINE_S, server=SWITCH_UID):
+        """Runs inactl as root, for a socket that the user `server` serves."""
         return subprocess.run([self.build / "programs/inactl/inactl", *map(str, arguments)], cwd="/",
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              timeout=timeout_s, check=False)
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s,
+                              check=False, env=os.environ | {"INA_SWITCH_USER": str(server)})
 
     def status(self):
         """Returns the switch's status. None: there is no answer, and `trouble` has the error of
@@ -450,7 +450,7 @@ class Bed:
         if self.bridge.poll() is not None:
             return (f"ina-memif has ended with {self.bridge.returncode}: " +
                     (self.folder / "bridge.err").read_text(errors="replace")[-300:])
-        done = self.run_switch_tool("status", "--json", "--socket", self.attacked)
+        done = self.run_switch_tool("status", "--json", "--socket", self.attacked, server=VICTIM_UID)
         return "" if done.returncode == 0 else f"ina-memif does not answer: {done.stderr.strip()}"
 
     def url_of(self, rank):

@@ -555,10 +555,11 @@ std::vector<Other> plans() {
 }
 
 std::vector<Other> others() {
-  static std::byte memory[64];
-  static ina_plan* no_plan = nullptr;
-  static ina_plan_facts wrong_facts{1, 0, 0, 0, 0, 0, 0, 0, 0};
-  static ina_costs wrong_costs{1, 0, 0, 0, 0};
+  // Of each rank: they are written to.
+  static thread_local std::byte memory[64];
+  static thread_local ina_plan* no_plan = nullptr;
+  static thread_local ina_plan_facts wrong_facts{1, 0, 0, 0, 0, 0, 0, 0, 0};
+  static thread_local ina_costs wrong_costs{1, 0, 0, 0, 0};
   static constexpr ina_hierarchical_options* kDefaults = nullptr;
   std::vector<Other> all{
       INA_NO_CONTEXT(ina_init, "context is NULL", nullptr, nullptr),
