@@ -426,9 +426,10 @@ int run(int argc, char** argv) {
   add_run_options(app, options);
   std::function<int()> chosen;
   add_plan(app, chosen);
+  add_plan_points(app, chosen);
   if (const auto status = command_line::parse(app, argc, argv)) return *status;
   if (chosen) {
-    refuse_options_before(app, "plan");
+    refuse_options_before(app, app.get_subcommands().front()->get_name());
     return chosen();
   }
   complete(options);

@@ -1,5 +1,6 @@
 // `ina-sim plan`: a planned collective over several dimensions, carried out on a simulated network,
-// beside the prediction of the planner's model. docs/themis.md has the method.
+// beside the prediction of the planner's model. `ina-sim plan-points`: many of them, drawn by a
+// seed. docs/themis.md has the method.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,7 +8,8 @@
 
 namespace ina::sim {
 
-/// Adds the subcommand. Where it is given, `chosen` runs it and returns the exit status.
+/// Adds the subcommand. Where that is given, `chosen` runs it and returns the exit status.
 void add_plan(CLI::App& app, std::function<int()>& chosen);
+void add_plan_points(CLI::App& app, std::function<int()>& chosen);
 
 }  // namespace ina::sim

@@ -19,6 +19,7 @@ struct PlanSpec {
   uint64_t bytes = 0;           ///< of the whole vector; rounded up to whole elements of all ranks
   themis::PlanOptions options;  ///< but for element_bytes and in_network
   uint32_t rounds = 2;          ///< one after the other: windows are those of the round before
+  uint32_t most_rounds = 0;     ///< further ones, while windows still grow and rounds get faster
   uint32_t fragment_bytes = 8192;  ///< of a payload on the wire
   uint32_t value_bytes = 512;      ///< of these, that are really there; divides fragment_bytes
   uint32_t slots = 2048;           ///< of each switch

@@ -76,8 +76,11 @@ void carry(const Topology& topology, uint64_t rate, Stage& stage) {
   stage.rx_ps = transfer_ps(framed(stage.rx_bytes, piece), rate);
   uint64_t first_bytes = framed(std::min(piece, kFragmentBytes), kFragmentBytes);
   if (stage.phase == Phase::kAllToAll) {
+    const uint64_t fragments = (piece + kFragmentBytes - 1) / kFragmentBytes;
+    const uint64_t pieces = std::clamp<uint64_t>(scheduler::kTurnFragments / fragments, 1,
+                                                 topology.participants() / own.size);
     const uint64_t turn = std::min(piece, scheduler::kTurnFragments * kFragmentBytes);
-    first_bytes = framed(topology.participants() / own.size * turn, turn);
+    first_bytes = framed(pieces * turn, turn);
   }
   stage.first_ps = transfer_ps(first_bytes, rate);
   if (stage.phase == Phase::kReduceScatter || stage.phase == Phase::kAllToAll)

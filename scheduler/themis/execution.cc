@@ -20,6 +20,9 @@ using scheduler::Operate;
 namespace {
 
 constexpr uint64_t kAlignmentBytes = 64;
+// Parts of the scratch memory that stages of an all-to-all use in turns: what one sends from is
+// needed for longer than the next one takes.
+constexpr uint64_t kStripParts = 3;
 
 uint8_t role(uint64_t rank) {
   return static_cast<uint8_t>(1 + rank);
@@ -220,7 +223,7 @@ void Execution::place(const themis::Chunk& planned, Chunk& chunk) {
     if (collective == Collective::kReduceScatter && stages > 1) scratch = chunk.held[0];
   }
   if (collective == Collective::kAllToAll)
-    scratch = chunk.length * ranks_ * std::min<uint64_t>(stages - 1, 2);
+    scratch = chunk.length * ranks_ * std::min<uint64_t>(stages - 1, kStripParts);
   chunk.scratch = (scratch_bytes_ + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
   if (scratch != 0) scratch_bytes_ = chunk.scratch + scratch * width(chunk.request);
   chunk.scratch /= width(chunk.request);
@@ -343,25 +346,43 @@ void Execution::add_all_to_all(const OperationId& id, Chunk& chunk) {
   const uint32_t parts = size_of(dimension);
   const uint64_t step = step_of(dimension);
   const Strips from = strips_before(id.stage, chunk), to = strips_before(id.stage + 1, chunk);
+  // In each turn every rank sends some strips to one and receives some from one. Turns are short,
+  // because the window is that of all ranks together.
+  const uint64_t strips = ranks_ / parts, in_turn = strips_in_turn(id, chunk.length, strips);
   std::vector<Block> blocks;
-  // In each turn every rank sends to one and receives from one.
   for (uint64_t turn = 1; turn < parts; ++turn)
-    for (uint64_t source = 0; source < parts; ++source)
-      for (uint64_t strip = 0; strip < ranks_; ++strip) {
-        const uint64_t receiver = (source + turn) % parts;
-        if (strip / step % parts != receiver) continue;
-        const uint64_t arrives = strip - receiver * step + source * step;
-        blocks.push_back({.elements = chunk.length,
-                          .send_offset = strip * from.stride,
-                          .receive_offset = arrives * to.stride,
-                          .source = role(source),
-                          .receiver = role(receiver)});
-      }
-  const Stage kept = made_.add(Compute{kKeep, kept_.size()}, chunk.last);
+    for (uint64_t first = 0; first < strips; first += in_turn)
+      for (uint64_t source = 0; source < parts; ++source)
+        for (uint64_t other = first; other < std::min(first + in_turn, strips); ++other) {
+          const uint64_t receiver = (source + turn) % parts;
+          const uint64_t others = other / step * step * parts + other % step;
+          blocks.push_back({.elements = chunk.length,
+                            .send_offset = (others + receiver * step) * from.stride,
+                            .receive_offset = (others + source * step) * to.stride,
+                            .source = role(source),
+                            .receiver = role(receiver)});
+        }
+  // Its part of the scratch memory is one that an earlier stage sent from.
+  if (to.place == Buffer::Place::kScratch && id.stage >= kStripParts)
+    chunk.last.push_back(chunk.moves[id.stage + 1 - kStripParts]);
+  const Stage kept = made_.add(Compute{kKeep, kept_.size()}, chunk.last, chunk.received);
   kept_.push_back({from, to, chunk.length, dimension, chunk.request});
   operate(id, std::move(blocks), at(from.place, from.first, chunk), at(to.place, to.first, chunk),
           chunk);
+  chunk.moves.insert(chunk.moves.end(), chunk.received.begin(), chunk.received.end());
   chunk.last.push_back(kept);
+}
+
+/// Of those of an all-to-all that go to one rank.
+uint64_t Execution::strips_in_turn(const OperationId& id, uint64_t elements,
+                                   uint64_t strips) const {
+  const themis::Chunk& chunk = plan_->chunks[id.chunk];
+  const uint32_t per_fragment =
+      elements_per_fragment(ina::Collective::kAllToAll, job_.elements[chunk.request].dtype,
+                            job_.slot_bytes[chunk.stages[id.stage].dimension]);
+  const uint64_t fragments = (elements + per_fragment - 1) / per_fragment;
+  if (fragments == 0) return strips;
+  return std::clamp<uint64_t>(scheduler::kTurnFragments / fragments, 1, strips);
 }
 
 /// Ranks of a channel have the same elements, so they leave out the same operations.
@@ -390,26 +411,17 @@ void Execution::operate(const OperationId& id, std::vector<Block> blocks, Buffer
         is_moved(collective) ? scheduler::interleaved_blocks(blocks, per_fragment, fingerprint)
                              : BlockTable(blocks, per_fragment, fingerprint));
   }
-  add(operation, stage.phase, chunk);
+  add(operation, chunk);
 }
 
-/// A stage after a reduce-scatter needs its result, and writes nowhere but into that. Only the
-/// all-gather of the same dimension overwrites the data that was sent, and must wait until no rank
-/// needs it any more.
-void Execution::add(const Operate& operation, Phase phase, Chunk& chunk) {
-  if (phase == Phase::kAllGather && !chunk.sending.empty()) {
-    chunk.last.push_back(chunk.sending.back());
-    chunk.sending.pop_back();
-  }
+/// A stage needs what the one before it gives this rank, and no end: it writes to other places than
+/// those that were sent from. The all-gathers of an all-reduce alone come back there, part by part.
+/// A part comes from the only rank that needed what was there: that rank has its sum by then.
+void Execution::add(const Operate& operation, Chunk& chunk) {
   const Stage stage = made_.add(operation, chunk.last, chunk.received);
   chunk.last.clear();
   chunk.received.clear();
-  if (phase == Phase::kReduceScatter) {
-    chunk.received.push_back(stage);
-    chunk.sending.push_back(stage);
-  } else {
-    chunk.last.push_back(stage);
-  }
+  (has_closing(operation.collective) ? chunk.received : chunk.last).push_back(stage);
 }
 
 // ---- places
@@ -435,13 +447,13 @@ uint64_t Execution::step_of(uint32_t dimension) const {
   return step;
 }
 
-/// Of an all-to-all; its stages use two parts of the scratch memory in turns.
+/// Of an all-to-all.
 Execution::Strips Execution::strips_before(uint32_t stage, const Chunk& chunk) const {
   const uint64_t block = elements(chunk.request) / ranks_;
   if (stage == 0) return {Buffer::Place::kSend, chunk.first, block};
   if (stage == chunk.digits.size()) return {Buffer::Place::kReceive, chunk.first, block};
-  return {Buffer::Place::kScratch, chunk.scratch + (stage - 1) % 2 * chunk.length * ranks_,
-          chunk.length};
+  return {Buffer::Place::kScratch,
+          chunk.scratch + (stage - 1) % kStripParts * chunk.length * ranks_, chunk.length};
 }
 
 void Execution::keep(uint64_t argument, const scheduler::BufferPair& pair,

@@ -96,7 +96,7 @@ class Execution {
     std::vector<uint64_t> held{};    ///< its elements
     std::vector<Stage> last{};       ///< the next stage waits for their end
     std::vector<Stage> received{};   ///< the next stage waits for their receipt
-    std::vector<Stage> sending{};    ///< reduce-scatters whose input all-gathers will overwrite
+    std::vector<Stage> moves{};      ///< those of an all-to-all so far
   };
   struct Kept {
     Strips from, to;
@@ -113,11 +113,12 @@ class Execution {
   void place_chunks();
   void place(const themis::Chunk& planned, Chunk& chunk);
   void add(const OperationId& id);
-  void add(const scheduler::Operate& operation, Phase phase, Chunk& chunk);
+  void add(const scheduler::Operate& operation, Chunk& chunk);
   void add_all_reduce_stage(const OperationId& id, uint64_t begin, uint64_t elements, Chunk& chunk);
   void add_reduce_scatter(const OperationId& id, Chunk& chunk);
   void add_all_gather(const OperationId& id, Chunk& chunk);
   void add_all_to_all(const OperationId& id, Chunk& chunk);
+  uint64_t strips_in_turn(const OperationId& id, uint64_t elements, uint64_t strips) const;
   void operate(const OperationId& id, std::vector<scheduler::Block> blocks, scheduler::Buffer from,
                scheduler::Buffer to, Chunk& chunk);
   Strips strips_before(uint32_t stage, const Chunk& chunk) const;

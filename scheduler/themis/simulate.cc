@@ -74,7 +74,6 @@ void Simulator::simulate(const std::vector<Chunk>& chunks) {
   now_ps_ = -1;
   end_ps_ = 0;
   events_.clear();
-  closed_ps_.assign(chunks.size() * links_.size(), 0);
   for (Link& link : links_) {
     link.tx_free_ps = link.rx_free_ps = 0;
     link.waiting.clear();
@@ -117,19 +116,12 @@ void Simulator::push(const Event& event) {
 
 void Simulator::arrive(const Event& event) {
   const Chunk& chunk = (*chunks_)[event.chunk];
-  if (event.stage < chunk.stages.size()) {
-    const Waiting own{key_of(event), event.chunk, event.stage, event.at_ps};
-    std::vector<Waiting>& waiting = links_[chunk.stages[event.stage].dimension].waiting;
-    const auto before = [](const Waiting& a, const Waiting& b) {
-      return std::tie(a.key, a.ready_ps, a.chunk) < std::tie(b.key, b.ready_ps, b.chunk);
-    };
-    waiting.insert(std::ranges::upper_bound(waiting, own, before), own);
-    return;
-  }
-  end_ps_ = std::max(end_ps_, event.at_ps);
-  if (!timeline_) return;
-  Picos& request_end = timeline_->request_end_ps[chunk.request];
-  request_end = std::max(request_end, event.at_ps);
+  const Waiting own{key_of(event), event.chunk, event.stage, event.at_ps};
+  std::vector<Waiting>& waiting = links_[chunk.stages[event.stage].dimension].waiting;
+  const auto before = [](const Waiting& a, const Waiting& b) {
+    return std::tie(a.key, a.ready_ps, a.chunk) < std::tie(b.key, b.ready_ps, b.chunk);
+  };
+  waiting.insert(std::ranges::upper_bound(waiting, own, before), own);
 }
 
 int64_t Simulator::key_of(const Event& event) const {
@@ -193,26 +185,20 @@ void Simulator::begin(uint8_t dimension, const Waiting& waiting) {
   operation.rx_start_ps = std::max(now_ps_ + stage.first_ps, link.rx_free_ps);
   operation.rx_end_ps = link.rx_free_ps = operation.rx_start_ps + stage.rx_ps;
   operation.end_ps =
-      next_ready_ps(waiting, std::max(operation.tx_end_ps + stage.first_ps, operation.rx_end_ps) +
-                                 stage.latency_ps);
+      std::max(operation.tx_end_ps + stage.first_ps, operation.rx_end_ps) + stage.latency_ps;
   ++link.begun;
-  push({.at_ps = operation.end_ps, .chunk = waiting.chunk, .stage = waiting.stage + 1});
+  const Chunk& chunk = (*chunks_)[waiting.chunk];
+  end_no_sooner(chunk.request, operation.end_ps + stage.close_ps);
+  if (waiting.stage + 1 < chunk.stages.size())
+    push({.at_ps = operation.end_ps, .chunk = waiting.chunk, .stage = waiting.stage + 1});
   if (timeline_) timeline_->dimensions[dimension].push_back(operation);
 }
 
-/// When the next stage may begin, or the chunk is done. `received_ps`: when this one has all bytes.
-Picos Simulator::next_ready_ps(const Waiting& waiting, Picos received_ps) {
-  const std::vector<Stage>& stages = (*chunks_)[waiting.chunk].stages;
-  const Stage& stage = stages[waiting.stage];
-  const Picos closed_ps = received_ps + stage.close_ps;
-  end_ps_ = std::max(end_ps_, closed_ps);
-  const bool is_last = waiting.stage + 1 == stages.size();
-  if (is_last || stage.phase == Phase::kAllToAll) return closed_ps;
-  const auto closed = closed_ps_.begin() + static_cast<ptrdiff_t>(waiting.chunk * links_.size());
-  if (stage.phase == Phase::kReduceScatter) closed[stage.dimension] = closed_ps;
-  const Stage& next = stages[waiting.stage + 1];
-  if (next.phase != Phase::kAllGather) return received_ps;
-  return std::max(received_ps, closed[next.dimension]);
+void Simulator::end_no_sooner(uint32_t request, Picos at_ps) {
+  end_ps_ = std::max(end_ps_, at_ps);
+  if (!timeline_) return;
+  Picos& request_end = timeline_->request_end_ps[request];
+  request_end = std::max(request_end, at_ps);
 }
 
 Result<Timeline> replay(const Plan& plan) {

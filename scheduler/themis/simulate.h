@@ -35,8 +35,7 @@ constexpr std::string_view name(Discipline discipline) {
 /// receives for longer. Of the first ones of either kind the all-gather goes first if nothing would
 /// be left to receive before the other one is sent; otherwise the reduce-scatter does.
 ///
-/// Of a carried topology, the stage after a reduce-scatter begins when its result is there. Only
-/// the all-gather of the same dimension waits until the reduce-scatter is closed.
+/// Of a carried topology, closing fragments hold up the end of a collective, and no stage of it.
 class Simulator {
  public:
   /// Both must live as long.
@@ -82,7 +81,7 @@ class Simulator {
     return (*chunks_)[waiting.chunk].stages[waiting.stage];
   }
   void begin(uint8_t dimension, const Waiting& waiting);
-  Picos next_ready_ps(const Waiting& waiting, Picos received_ps);
+  void end_no_sooner(uint32_t request, Picos at_ps);
   void push(const Event& event);
   bool all_done() const;
 
@@ -92,8 +91,7 @@ class Simulator {
   const std::vector<std::vector<OperationId>>* order_ = nullptr;  ///< to keep; none: by discipline
   Timeline* timeline_ = nullptr;                                  ///< to fill in; none: not wanted
   std::vector<Link> links_;
-  std::vector<Event> events_;     ///< a heap, the earliest on top
-  std::vector<Picos> closed_ps_;  ///< of each chunk's reduce-scatter in each dimension
+  std::vector<Event> events_;  ///< a heap, the earliest on top
   Picos now_ps_ = 0;
   Picos end_ps_ = 0;
 };

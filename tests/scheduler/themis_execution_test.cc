@@ -96,6 +96,8 @@ class Interpreter {
     struct Sent {
       const std::byte* from;
       std::vector<std::byte> bytes;
+      uint32_t channel;
+      uint8_t receiver;
     };
     std::map<uint32_t, std::vector<Sent>> unended;  ///< by stage
 
@@ -139,10 +141,21 @@ class Interpreter {
           continue;
         const size_t width = wire_bytes(own.dtype);
         const std::byte* from = this->place(own.send) + block.send_offset * width;
-        unended[stage].push_back({from, {from, from + block.elements * width}});
+        unended[stage].push_back(
+            {from, {from, from + block.elements * width}, own.channel, block.receiver});
       }
       unended.try_emplace(stage);
       tell(stage, scheduler::Schedule::Event::kReceived);
+    }
+    /// Bytes have come from the only rank that may still have needed what was there.
+    void give_up(uint32_t channel, uint8_t source, const std::byte* to, size_t bytes) {
+      for (auto& [stage, all_sent] : unended)
+        for (Sent& sent : all_sent) {
+          if (sent.channel != channel || sent.receiver != source) continue;
+          const std::byte* const begin = std::max(to, sent.from);
+          const std::byte* const end = std::min(to + bytes, sent.from + sent.bytes.size());
+          if (begin < end) std::copy(begin, end, sent.bytes.begin() + (begin - sent.from));
+        }
     }
     bool end_oldest() {
       if (unended.empty()) return false;
@@ -277,6 +290,7 @@ class Interpreter {
       std::byte* to = all_[members[place]].place(own.receive) + block.receive_offset * width;
       all_[members[place]].expect_inside(to, result.size());
       std::memcpy(to, result.data(), result.size());
+      if (block.source != 0) all_[members[place]].give_up(channel, block.source, to, result.size());
     }
   }
 
