@@ -124,7 +124,7 @@ class Context : public std::enable_shared_from_this<Context> {
 
   /// Its memory that the switch reads or writes where it lies.
   DirectMemory& memory() { return memory_; }
-  /// INA_ERR_INVALID: `memory`, which the text calls `what`, cannot be written to.
+  /// INA_ERR_INVALID: `memory`, the `argument` of `function`, cannot be written to.
   Result<void> check_writable(std::span<const std::byte> memory, std::string_view function,
                               std::string_view argument);
 

@@ -9,6 +9,7 @@
 // its caller copies it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -20,6 +21,10 @@
 namespace ina::scheduler {
 
 inline constexpr uint32_t kTurnFragments = 16;
+/// How many of `pieces`, of so many fragments each, are a turn.
+constexpr uint64_t pieces_in_turn(uint64_t pieces, uint64_t fragments) {
+  return std::clamp<uint64_t>(kTurnFragments / std::max<uint64_t>(fragments, 1), 1, pieces);
+}
 /// Pieces of all blocks together, beside one for each block.
 inline constexpr uint64_t kMostPieces = uint64_t{1} << 16;
 /// In `destinations`: it sends to nobody.

@@ -77,8 +77,8 @@ void carry(const Topology& topology, uint64_t rate, Stage& stage) {
   uint64_t first_bytes = framed(std::min(piece, kFragmentBytes), kFragmentBytes);
   if (stage.phase == Phase::kAllToAll) {
     const uint64_t fragments = (piece + kFragmentBytes - 1) / kFragmentBytes;
-    const uint64_t pieces = std::clamp<uint64_t>(scheduler::kTurnFragments / fragments, 1,
-                                                 topology.participants() / own.size);
+    const uint64_t pieces =
+        scheduler::pieces_in_turn(topology.participants() / own.size, fragments);
     const uint64_t turn = std::min(piece, scheduler::kTurnFragments * kFragmentBytes);
     first_bytes = framed(pieces * turn, turn);
   }

@@ -380,9 +380,7 @@ uint64_t Execution::strips_in_turn(const OperationId& id, uint64_t elements,
   const uint32_t per_fragment =
       elements_per_fragment(ina::Collective::kAllToAll, job_.elements[chunk.request].dtype,
                             job_.slot_bytes[chunk.stages[id.stage].dimension]);
-  const uint64_t fragments = (elements + per_fragment - 1) / per_fragment;
-  if (fragments == 0) return strips;
-  return std::clamp<uint64_t>(scheduler::kTurnFragments / fragments, 1, strips);
+  return scheduler::pieces_in_turn(strips, (elements + per_fragment - 1) / per_fragment);
 }
 
 /// Ranks of a channel have the same elements, so they leave out the same operations.
