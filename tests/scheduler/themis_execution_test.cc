@@ -490,6 +490,23 @@ TEST(ThemisExecution, SeveralCollectivesInOnePlanAreEachTheirOwn) {
   }
 }
 
+// From five stages on, one takes the scratch memory that another sent from.
+TEST(ThemisExecution, AllToAllsOfManyStagesKeepWhatIsStillNeeded) {
+  Cases cases(20261128);
+  for (int round = 0; round < 8; ++round) {
+    const size_t dimensions = 5 + cases.below(2);
+    const Topology topology{
+        .name = "deep",
+        .dimensions = std::vector(dimensions, dimension(DimensionKind::kIna, 2, 1))};
+    const auto ranks = static_cast<uint32_t>(topology.participants());
+    const Given given = draw(Collective::kAllToAll, ranks, cases);
+    SCOPED_TRACE(testing::Message() << "round " << round << ": " << given.count << " elements, "
+                                    << dimensions << " dimensions");
+    expect_collectives(random_plan(topology, {given.request(ranks)}, cases), {given});
+    if (testing::Test::HasFatalFailure() || testing::Test::HasNonfatalFailure()) return;
+  }
+}
+
 TEST(ThemisExecution, NothingIsAgreedUponAlone) {
   Plan empty{.topology = figure5(), .requests = {Request{}}, .chunks = {}, .order = {{}, {}}};
   const auto made = Execution::make(std::make_shared<const Plan>(empty),
