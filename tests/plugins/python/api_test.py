@@ -61,7 +61,7 @@ def fields(struct):
 
 
 def numbers(enum, prefix):
-    body = re.search(rf"typedef enum {enum} \{{(.*?)\}} {enum};", HEADER, re.DOTALL).group(1)
+    body = re.search(rf"typedef enum {enum}\b[^{{]*\{{(.*?)\}} {enum};", HEADER, re.DOTALL).group(1)
     return {name: int(value) for name, value in re.findall(rf"{prefix}(\w+)\s*=\s*(-?\d+)\b", body)
             if not name.endswith("MAX_ENUM")}
 
