@@ -7,10 +7,16 @@ namespace ina::client {
 
 namespace {
 
+/// Whether splits count. Over a network they cost bandwidth of links, but for those that meet in the
+/// switch's own memory.
+bool counts_splits(const EngineConfig& config) {
+  return config.aggregator_window && !config.fixed_slots &&
+         !(config.lossy_link && config.home == Home::kSpill);
+}
+
 /// Whether what waits in queues or slots may be in others' way, and nobody is to run ahead.
 bool is_capped(const EngineConfig& config) {
-  return config.window_cap && config.lossy_link && config.aggregator_window &&
-         config.in_switch == 0 && !config.fixed_slots;
+  return config.window_cap && config.lossy_link && counts_splits(config) && config.in_switch == 0;
 }
 
 /// What workers send ahead of each other meets on the link of a fallback server. Few workers may
@@ -30,22 +36,22 @@ Engine::Engine(const EngineConfig& config)
       questions_(2 * size_t{config.window}),
       kept_(2 * size_t{config.window}, config.slot_bytes),
       timeouts_(config.rto_min_ns, config.rto_max_ns),
-      windows_(
-          {.most =
-               config.in_switch == 0 ? config.window : std::min(config.window, config.in_switch),
-           .workers = config.lossy_link ? config.workers : 1,
-           .first = config.lossy_link
-                        ? Windows::share_of(Windows::kFirstOnLossyLink, config.workers)
-                        : config.first_window,
-           .congestion = config.congestion_window,
-           .aggregators = config.aggregator_window && !config.fixed_slots,
-           .first_aggregators = config.lossy_link
-                                    ? Windows::share_of(Windows::kFirstAggregators, config.workers)
-                                    : 0,
-           .capped = is_capped(config),
-           .paced = config.lossy_link,
-           .ahead = ahead_of(config),
-           .tries = config.lossy_link}) {
+      windows_({.most = config.in_switch == 0 ? config.window
+                                              : std::min(config.window, config.in_switch),
+                .workers = config.lossy_link ? config.workers : 1,
+                .first = config.lossy_link
+                             ? Windows::share_of(Windows::kFirstOnLossyLink, config.workers)
+                             : config.first_window,
+                .congestion = config.congestion_window,
+                .aggregators = counts_splits(config),
+                .first_aggregators =
+                    config.lossy_link
+                        ? Windows::share_of(Windows::kFirstAggregators, config.workers)
+                        : 0,
+                .capped = is_capped(config),
+                .paced = config.lossy_link,
+                .ahead = ahead_of(config),
+                .distances = config.lossy_link}) {
   if (config.park_room != 0) {
     parker_.emplace(config.workers, config.window, config.slot_bytes, config.park_room);
     parked_out_ = aggregator::FixedQueue<Seq>(config.park_room);
@@ -183,8 +189,7 @@ void Engine::play_by(const EngineConfig& told) {
   config_.rto_min_ns = told.rto_min_ns;
   config_.rto_max_ns = told.rto_max_ns;
   timeouts_.use(config_.rto_min_ns, config_.rto_max_ns);
-  windows_.use(config_.congestion_window, config_.aggregator_window && !config_.fixed_slots,
-               is_capped(config_));
+  windows_.use(config_.congestion_window, counts_splits(config_), is_capped(config_));
   if (fallback_) fallback_->set_bind_at_once(config_.fixed_slots);
 }
 

@@ -209,7 +209,6 @@ void Engine::complete(Seq seq, Fragment& fragment, const Message& message, Nanos
   // More are overdue: half of those before are recovered.
   if (recoveries_until_look_ != 0 && fragment.bound != 0 && --recoveries_until_look_ == 0)
     next_deadline_ = now;
-  windows_.result(seq, next_, now, fragment.clocked);
   adjust_windows(message, seq, fragment.parked);
   // The result or a contribution was lost: what the switch gives twice comes in order.
   if ((message.flags & wire::kFlagAgain) != 0) link_loses(seq);
@@ -262,10 +261,11 @@ void Engine::adjust_windows(const Message& message, Seq seq, bool parked) {
   } else {
     // The array is full: a contribution that finds no slot must find room elsewhere.
     if (message.origin == wire::Origin::kFallback && !config_.lossy_link) windows_.go_slower();
-    windows_.unmarked();
+    windows_.unmarked(seq, next_, in_flight_);
   }
-  // The parts of a parked fragment must meet outside the switch.
-  if ((message.flags & wire::kFlagSplit) != 0 && !parked)
+  // The parts of a parked fragment must meet outside the switch. Where links lose, slots are held by
+  // what is lost, which a smaller window would not change.
+  if ((message.flags & wire::kFlagSplit) != 0 && !parked && !loses_now(seq))
     windows_.split(seq, next_, in_flight_, timeouts_.round_trip);
   else
     windows_.whole(seq, in_flight_, timeouts_.round_trip);

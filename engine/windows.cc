@@ -1,6 +1,5 @@
 #include "engine/windows.h"
 
-#include <cmath>
 #include <utility>
 
 namespace ina::client {
@@ -8,11 +7,6 @@ namespace ina::client {
 namespace {
 
 constexpr uint32_t kMinAggregatorFragments = 8;
-// A window is compared with one that differs by more. At least half of the difference must be seen
-// in the rate, of the results of a round trip and of no fewer than so many.
-constexpr double kLeastChange = 1.0 / 12;
-constexpr uint32_t kTrialResults = 16;
-constexpr double kSeenInRate = 0.5;
 // Of so many contributions fewer losses are none of a queue that is too short for the window.
 constexpr uint64_t kLossSamples = 512;
 constexpr uint64_t kFewLostPercent = 2;
@@ -70,39 +64,7 @@ Nanos DeliveryRate::time_of(uint64_t results) const {
 }
 
 bool RoundTrip::at_distance() const {
-  return clocked_ != INT64_MAX && standing() <= clocked_ + clocked_ / 4;
-}
-
-void WindowTrial::begin(Seq next, Nanos now, uint64_t window) {
-  end_ = next;
-  began_ = now;
-  results_ = 0;
-  steady_ = true;
-  window_ = window;
-}
-
-bool WindowTrial::delivered(Seq seq, Seq next, Nanos now, bool clocked, uint64_t window) {
-  steady_ &= clocked;
-  ++results_;
-  if (seq < end_ || results_ < kTrialResults || now <= began_) return false;
-  const bool compared = steady_ && compare(results_ / static_cast<double>(now - began_));
-  // Workers that were not in step, or computed, have to show again how fast they are.
-  if (!steady_) before_window_ = 0;
-  begin(next, now, window);
-  return compared;
-}
-
-bool WindowTrial::compare(double rate) {
-  const auto window = static_cast<double>(window_);
-  const double change = before_window_ == 0 ? 0 : window / before_window_ - 1;
-  const bool comparable = std::abs(change) >= kLeastChange;
-  // At least half of the change is seen in the rate.
-  if (comparable) limits_ = (rate / before_rate_ - 1) / change > kSeenInRate;
-  if (comparable || before_window_ == 0) {
-    before_window_ = window;
-    before_rate_ = rate;
-  }
-  return comparable;
+  return clocked_ != INT64_MAX && smoothed_ <= clocked_ + clocked_ / 4;
 }
 
 Windows::Windows(const WindowConfig& config)
@@ -122,7 +84,19 @@ void Windows::lost(Seq seq, Seq next, const RoundTrip& rtt) {
   lost_share_ += (kUnit - lost_share_) / kLossSamples;
   const bool overrun = rtt.in_queues() && lost_share_ >= kUnit / 100 * kFewLostPercent;
   congested(seq, next,
-            overrun ? least_congestion_ : share_of(kFirstOnLossyLink, config_.workers) * kUnit);
+            overrun ? least_congestion_ : share_of(kLeastWithoutQueues, config_.workers) * kUnit);
+}
+
+/// What limits a worker may be its own link, or its operations. Then the network may hold less than
+/// the window, which would show only when others begin to send (RFC 7661). Doubling has gone too far
+/// by then.
+void Windows::end_round(Seq next, uint32_t in_flight) {
+  grows_ = is_used(congestion_, most_in_flight_);
+  const uint64_t used = uint64_t{most_in_flight_} * kUsedOf / kUsed + 1;
+  if (!grows_ && eager_ == kUnit)
+    congestion_ = std::min(congestion_, std::max<uint64_t>(config_.first, used) * kUnit);
+  most_in_flight_ = in_flight;
+  round_end_ = next;
 }
 
 void Windows::congested(Seq seq, Seq next, uint64_t least) {
@@ -132,14 +106,6 @@ void Windows::congested(Seq seq, Seq next, uint64_t least) {
   congestion_recovery_ = next;
 }
 
-void Windows::result(Seq seq, Seq next, Nanos now, bool clocked) {
-  if (!config_.tries) return;
-  if (!trial_.delivered(seq, next, now, clocked, fragments())) return;
-  // The last split was no reason.
-  if (trial_.limits()) aggregators_ = std::max(aggregators_, shrunk_from_);
-  shrunk_from_ = 0;
-}
-
 void Windows::whole(Seq seq, uint32_t in_flight, const RoundTrip& rtt) {
   if (seq >= aggregator_recovery_) contended_ = false;
   grow_aggregators(in_flight, rtt);
@@ -147,11 +113,10 @@ void Windows::whole(Seq seq, uint32_t in_flight, const RoundTrip& rtt) {
 
 void Windows::grow_aggregators(uint32_t in_flight, const RoundTrip& rtt) {
   if (aggregators_ == most_) return;
-  if ((was_split_ || config_.ahead != 0) && in_flight * kUsedOf <= aggregators_ / kUnit * kUsed)
-    return;
+  if ((was_split_ || config_.ahead != 0) && !is_used(aggregators_, in_flight)) return;
   const bool needed = only_distance(rtt);
   if (aggregators_ >= ahead_ && !needed) return;
-  uint64_t step = was_split_ ? kUnit * kUnit / aggregators_ : kUnit / 4;
+  uint64_t step = was_split_ ? kUnit * kUnit / aggregators_ : kUnit;
   if (needed) step = kUnit / 2;
   aggregators_ = std::min(most_, aggregators_ + step);
 }
@@ -163,7 +128,6 @@ void Windows::split(Seq seq, Seq next, uint32_t in_flight, const RoundTrip& rtt)
   contended_ = true;
   if (seq < aggregator_recovery_) return;
   const uint64_t least = share_of(kMinAggregatorFragments, config_.workers) * kUnit;
-  shrunk_from_ = aggregators_;
   aggregators_ = std::max(std::min(least, most_), aggregators_ / 4 * 3);
   aggregator_recovery_ = next;
 }

@@ -37,8 +37,9 @@ class RoundTrip {
   /// the shortest of the last round trips tells, not their mean: the mean also holds other workers'
   /// losses, for which all wait, but with few fragments.
   bool in_queues() const { return standing() / kQueuedRoundTrips > shortest_; }
-  /// Whether what is under way waits for distance, and for hardly anything else: the shortest of
-  /// the last round trips is near the shortest of all that were clocked.
+  /// Whether what is under way waits for distance, and for hardly anything else: round trips are
+  /// hardly longer than the shortest one that was clocked. Their mean tells: even where half of all
+  /// fragments wait in the queue of a server, some do not.
   bool at_distance() const;
 
  private:
@@ -77,31 +78,6 @@ class DeliveryRate {
   size_t next_ = 0;
 };
 
-/// Whether a window is what limits the rate of results. Fragments that wait for distance come as
-/// much slower as the window is smaller; fragments that wait in queues or slots come as fast.
-class WindowTrial {
- public:
-  /// A result came, while the window was so large. `clocked`: a result made room for the
-  /// contribution. Otherwise workers were not in step, and the rate says nothing. Returns whether
-  /// two windows could be compared.
-  bool delivered(Seq seq, Seq next, Nanos now, bool clocked, uint64_t window);
-  /// As far as is known now.
-  bool limits() const { return limits_ && before_window_ != 0; }
-
- private:
-  void begin(Seq next, Nanos now, uint64_t window);
-  bool compare(double rate);
-
-  Seq end_;  ///< of the interval: the first fragment that was sent after its beginning
-  Nanos began_ = 0;
-  uint32_t results_ = 0;
-  bool steady_ = false;  ///< the interval has been clocked so far
-  bool limits_ = false;
-  uint64_t window_ = 0;
-  double before_window_ = 0;  ///< of the interval that the next ones are compared with; 0: none
-  double before_rate_ = 0;
-};
-
 struct WindowConfig {
   uint32_t most = 1;  ///< fragments
   /// What all of them have under way may meet in one queue, of a server or of an uplink. So the
@@ -112,8 +88,8 @@ struct WindowConfig {
   uint32_t first = 0;
   bool congestion = true;    ///< the window for congestion
   bool aggregators = false;  ///< the one for aggregators
-  /// The window for aggregators begins with so many fragments, and grows by a quarter each round
-  /// trip until the first fragment was split. 0: with all.
+  /// The window for aggregators begins with so many fragments, and doubles each round trip
+  /// until the first fragment was split. 0: with all.
   uint32_t first_aggregators = 0;
   /// From a split until fragments sent after it come whole, no more is under way than a few
   /// times the results that come in the shortest round trip. The excess would wait in queues or
@@ -125,16 +101,19 @@ struct WindowConfig {
   /// is used. Fragments that workers out of step have sent ahead of others would overrun the link
   /// of a server before the first split were known. 0: no limit.
   uint32_t ahead = 0;
-  /// A split is a reason for a smaller window only if that brings results as fast: WindowTrial.
-  bool tries = false;
+  /// Workers may be at different distances: only_distance() counts.
+  bool distances = false;
 };
 
 /// At most one reduction per window: not for fragments below what was `next` to be sent at the last
 /// one.
 class Windows {
  public:
-  /// The first window where nothing is known yet: little for any network.
-  static constexpr uint32_t kFirstOnLossyLink = 32;
+  /// The first window where nothing is known yet: little for any network. Others may already fill
+  /// the links, so all workers of a job begin together in one queue.
+  static constexpr uint32_t kFirstOnLossyLink = 16;
+  /// No smaller one where packets are lost, but not in queues.
+  static constexpr uint32_t kLeastWithoutQueues = 32;
   static constexpr uint32_t kFirstAggregators = 16;
 
   explicit Windows(const WindowConfig& config);
@@ -159,10 +138,12 @@ class Windows {
     return std::max(1u, static_cast<uint32_t>(window / kUnit));
   }
 
-  /// A result came with a mark, or without one.
+  /// A result came with a mark, or without one, when so many fragments were in the switch.
   void marked(Seq seq, Seq next) { congested(seq, next, least_congestion_); }
-  void unmarked() {
-    if (congestion_ < most_)
+  void unmarked(Seq seq, Seq next, uint32_t in_flight) {
+    most_in_flight_ = std::max(most_in_flight_, in_flight);
+    if (seq >= round_end_) end_round(next, in_flight);
+    if (grows_)
       congestion_ = std::min(most_, congestion_ + std::max(eager_, kUnit * kUnit / congestion_));
   }
   void lost(Seq seq, Seq next, const RoundTrip& rtt);
@@ -177,9 +158,6 @@ class Windows {
   /// (compare RFC 7661 on congestion), until workers are not in step and all of it is sent. `rtt`:
   /// with this result.
   void whole(Seq seq, uint32_t in_flight, const RoundTrip& rtt);
-  /// Before whole() and split(): a result came, of a contribution for which a result made room, or
-  /// not.
-  void result(Seq seq, Seq next, Nanos now, bool clocked);
 
   /// The time that so many results take at the latest rate. 0: no rate is known yet.
   Nanos time_of_results(uint64_t results) const { return rate_.time_of(results); }
@@ -204,9 +182,15 @@ class Windows {
   /// New fragments leave in so many parts of a window, each at its time.
   static constexpr uint32_t kPacedParts = 8;
 
+  /// Most of a window is under way. Whether there was room for the rest is not known.
+  static bool is_used(uint64_t window, uint32_t in_flight) {
+    return in_flight * kUsedOf > window / kUnit * kUsed;
+  }
+  void end_round(Seq next, uint32_t in_flight);
   void congested(Seq seq, Seq next, uint64_t least);
-  /// Fewer fragments under way bring results later, and nothing else.
-  bool only_distance(const RoundTrip& rtt) const { return trial_.limits() && rtt.at_distance(); }
+  /// Parts of split fragments wait in no queue: a smaller window would bring results later, and
+  /// nothing else.
+  bool only_distance(const RoundTrip& rtt) const { return config_.distances && rtt.at_distance(); }
   void grow_aggregators(uint32_t in_flight, const RoundTrip& rtt);
 
   WindowConfig config_;
@@ -220,10 +204,12 @@ class Windows {
   uint64_t cap_ = UINT64_MAX;
   uint64_t lost_share_ = 0;  ///< of the last contributions; kUnit: all
   DeliveryRate rate_;
-  WindowTrial trial_;
-  uint64_t shrunk_from_ = 0;  ///< the window for aggregators before its last split; 0: it is known
   /// Growth for each result while nothing was lost or marked yet: a fragment in slow start.
   uint64_t eager_;
+  /// Of this round trip and the one before: a window grows only after a round trip that used it.
+  uint32_t most_in_flight_ = 0;
+  bool grows_ = true;
+  Seq round_end_;
   Seq congestion_recovery_;
   Seq aggregator_recovery_;
   Seq splits_end_;  ///< until then, fragments are said to be split now and then

@@ -78,7 +78,7 @@ HEADLINES = (("slots", {"slots": 16, "home": "dedicated"}), ("slots", {"slots": 
 DRAWN_BASE = {"models": MIXED, "scale": 256, "iterations": 1, "most-iterations": 4, "arrival-ms": 0.25,
               "rate-gbps": 100, "delay-us": 1, "window": 512, "rto-ms": 1, "jitter": 0.02, "sample-us": 200}
 DRAWN_POINTS = 24
-DRAWN_SEEDS = range(1, 4)
+DRAWN_SEEDS = range(1, 9)
 DRAWN_WORKERS = (2, 4, 8, 12, 16, 24, 32, 48, 64)
 MOST_DRAWN_HOSTS = 64
 BURSTS = 1.5  # shape of Pareto's distribution: its variance is infinite
