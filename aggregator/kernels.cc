@@ -77,19 +77,26 @@ struct First {
   }
 };
 
+// Without vector instructions, which every machine with SSE4 has, an element is a vector, and one
+// step at a time is enough: several take the compiler longer than for any instruction set.
+constexpr bool kOneByOne = HWY_TARGET == HWY_SCALAR;
+
 // Calls step(access, i) for the vectors that start at element i and together cover `count`.
 template <class Access = Whole, class D, class Step>
 HWY_INLINE void for_each_vector(D d, size_t count, Step step) {
   const size_t lanes = hn::Lanes(d);
   size_t i = 0;
-  for (; i + 4 * lanes <= count; i += 4 * lanes) {
-    step(Access{}, i);
-    step(Access{}, i + lanes);
-    step(Access{}, i + 2 * lanes);
-    step(Access{}, i + 3 * lanes);
+  if constexpr (!kOneByOne) {
+    for (; i + 4 * lanes <= count; i += 4 * lanes) {
+      step(Access{}, i);
+      step(Access{}, i + lanes);
+      step(Access{}, i + 2 * lanes);
+      step(Access{}, i + 3 * lanes);
+    }
   }
   for (; i + lanes <= count; i += lanes) step(Access{}, i);
-  if (i < count) step(First{count - i}, i);
+  if constexpr (!kOneByOne)
+    if (i < count) step(First{count - i}, i);
 }
 
 // --------------------------------------------------------------------------- data types
@@ -109,19 +116,22 @@ HWY_INLINE hn::Vec<D> with_one_nan(D, hn::Vec<D> v) {
 }
 
 // A data type names its accumulator, widens a vector of elements at `from` and narrows one to
-// `to`, adding to `overflow` the lanes whose results of operation O say that numbers were too
-// large.
+// `to`, adding to `overflow` the lanes whose results say that numbers were too large. kInfinite<O>:
+// whether operation O may make the accumulator infinite of what is not, which narrow() is told. It
+// is told no more of the operation, so that not every one has its own code.
 
 template <class T>
 struct Native {
   using Accumulator = T;
   static constexpr size_t kWireBytes = sizeof(T);
+  template <class O>
+  static constexpr bool kInfinite = false;
 
   template <class D, class Access>
   static HWY_INLINE hn::Vec<D> widen(D d, Access access, const std::byte* from) {
     return access.load(d, from);
   }
-  template <class O, class D, class Access>
+  template <bool kMayBeInfinite, class D, class Access>
   static HWY_INLINE void narrow(D d, Access access, hn::Vec<D> v, std::byte* to, hn::Mask<D>&) {
     access.store(d, with_one_nan(d, v), to);
   }
@@ -132,12 +142,14 @@ template <class T>
 struct Byte {
   using Accumulator = int32_t;
   static constexpr size_t kWireBytes = 1;
+  template <class O>
+  static constexpr bool kInfinite = false;
 
   template <class D, class Access>
   static HWY_INLINE hn::Vec<D> widen(D d, Access access, const std::byte* from) {
     return hn::PromoteTo(d, access.load(hn::Rebind<T, D>(), from));
   }
-  template <class O, class D, class Access>
+  template <bool kMayBeInfinite, class D, class Access>
   static HWY_INLINE void narrow(D d, Access access, hn::Vec<D> v, std::byte* to,
                                 hn::Mask<D>& overflow) {
     const auto above = hn::Gt(v, hn::Set(d, std::numeric_limits<T>::max()));
@@ -152,12 +164,14 @@ struct Byte {
 struct Bool {
   using Accumulator = uint8_t;
   static constexpr size_t kWireBytes = 1;
+  template <class O>
+  static constexpr bool kInfinite = false;
 
   template <class D, class Access>
   static HWY_INLINE hn::Vec<D> widen(D d, Access access, const std::byte* from) {
     return hn::Min(access.load(d, from), hn::Set(d, 1));
   }
-  template <class O, class D, class Access>
+  template <bool kMayBeInfinite, class D, class Access>
   static HWY_INLINE void narrow(D d, Access access, hn::Vec<D> v, std::byte* to, hn::Mask<D>&) {
     access.store(d, hn::Min(v, hn::Set(d, 1)), to);
   }
@@ -176,6 +190,8 @@ HWY_INLINE hn::Mask<D> rounds_to_inf(D d, hn::Vec<D> v, float limit) {
 struct BFloat16 {
   using Accumulator = float;
   static constexpr size_t kWireBytes = 2;
+  template <class O>
+  static constexpr bool kInfinite = O::kLeavesRange;
 
   template <class D, class Access>
   static HWY_INLINE hn::Vec<D> widen(D d, Access access, const std::byte* from) {
@@ -184,14 +200,14 @@ struct BFloat16 {
     return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(bits, half)));
   }
   // Not Highway's DemoteTo, which truncates, nor AVX512_BF16, which flushes denormals.
-  template <class O, class D, class Access>
+  template <bool kMayBeInfinite, class D, class Access>
   static HWY_INLINE void narrow(D d, Access access, hn::Vec<D> v, std::byte* to,
                                 hn::Mask<D>& overflow) {
     constexpr float kLimit = 0x1.FFp127f;
     // The accumulator has no greater range than the addends, so a sum of finite numbers may be
     // infinite already. It does not remember whether one of them was.
-    overflow = hn::Or(overflow, O::kLeavesRange ? hn::Ge(hn::Abs(v), hn::Set(d, kLimit))
-                                                : rounds_to_inf(d, v, kLimit));
+    overflow = hn::Or(overflow, kMayBeInfinite ? hn::Ge(hn::Abs(v), hn::Set(d, kLimit))
+                                               : rounds_to_inf(d, v, kLimit));
     const hn::Rebind<uint32_t, D> bits;
     const hn::Rebind<int32_t, D> signed_bits;
     const hn::Rebind<uint16_t, D> narrow_d;
@@ -206,6 +222,8 @@ struct BFloat16 {
 struct Float16 {
   using Accumulator = float;
   static constexpr size_t kWireBytes = 2;
+  template <class O>
+  static constexpr bool kInfinite = O::kLeavesFloat32;
 
   template <class D, class Access>
   static HWY_INLINE hn::Vec<D> widen(D d, Access access, const std::byte* from) {
@@ -230,12 +248,12 @@ struct Float16 {
 #endif
   }
 
-  template <class O, class D, class Access>
+  template <bool kMayBeInfinite, class D, class Access>
   static HWY_INLINE void narrow(D d, Access access, hn::Vec<D> v, std::byte* to,
                                 hn::Mask<D>& overflow) {
     constexpr float kLimit = 65520.0f;
-    overflow = hn::Or(overflow, O::kLeavesFloat32 ? hn::Ge(hn::Abs(v), hn::Set(d, kLimit))
-                                                  : rounds_to_inf(d, v, kLimit));
+    overflow = hn::Or(overflow, kMayBeInfinite ? hn::Ge(hn::Abs(v), hn::Set(d, kLimit))
+                                               : rounds_to_inf(d, v, kLimit));
     const hn::Rebind<uint16_t, D> narrow_d;
 #if INA_HAVE_F16C
     const auto half = hn::DemoteTo(hn::Rebind<hwy::float16_t, D>(), with_one_nan(d, v));
@@ -406,7 +424,7 @@ void add(std::byte* row, const std::byte* payload, size_t count) {
   });
 }
 
-template <class W, class O, class F>
+template <class W, bool kMayBeInfinite, class F>
 bool finish(std::byte* result, const std::byte* row, size_t count, uint32_t divisor) {
   using T = typename W::Accumulator;
   const hn::ScalableTag<T> d;
@@ -414,7 +432,8 @@ bool finish(std::byte* result, const std::byte* row, size_t count, uint32_t divi
   auto overflow = hn::FirstN(d, 0);
   for_each_vector(d, count, [=, &overflow](auto access, size_t i) HWY_ATTR {
     const auto sum = access.load(d, row + i * sizeof(T));
-    W::template narrow<O>(d, access, F::apply(d, sum, by), result + i * W::kWireBytes, overflow);
+    W::template narrow<kMayBeInfinite>(d, access, F::apply(d, sum, by), result + i * W::kWireBytes,
+                                       overflow);
   });
   return !hn::AllFalse(d, overflow);
 }
@@ -429,7 +448,8 @@ bool add_finish(std::byte* result, const std::byte* row, const std::byte* payloa
   for_each_vector<Access>(d, count, [=, &overflow](auto access, size_t i) HWY_ATTR {
     const auto more = W::widen(d, access, payload + i * W::kWireBytes);
     const auto sum = O::apply(d, access.load(d, row + i * sizeof(T)), more);
-    W::template narrow<O>(d, access, F::apply(d, sum, by), result + i * W::kWireBytes, overflow);
+    W::template narrow<W::template kInfinite<O>>(d, access, F::apply(d, sum, by),
+                                                 result + i * W::kWireBytes, overflow);
   });
   return !hn::AllFalse(d, overflow);
 }
@@ -462,23 +482,25 @@ HWY_INLINE void for_each_sum(D d, const std::byte* row, const std::byte* const* 
                : W::widen(d, access, payloads[0] + i * W::kWireBytes);
   };
   size_t i = 0;
-  for (; i + 4 * lanes <= count; i += 4 * lanes) {
-    auto sum0 = begin(Whole{}, i);
-    auto sum1 = begin(Whole{}, i + lanes);
-    auto sum2 = begin(Whole{}, i + 2 * lanes);
-    auto sum3 = begin(Whole{}, i + 3 * lanes);
-    for (size_t p = first_added; p < payload_count; ++p) {
-      const std::byte* const from = payloads[p] + i * W::kWireBytes;
-      const size_t step = lanes * W::kWireBytes;
-      sum0 = O::apply(d, sum0, W::widen(d, Whole{}, from));
-      sum1 = O::apply(d, sum1, W::widen(d, Whole{}, from + step));
-      sum2 = O::apply(d, sum2, W::widen(d, Whole{}, from + 2 * step));
-      sum3 = O::apply(d, sum3, W::widen(d, Whole{}, from + 3 * step));
+  if constexpr (!kOneByOne) {
+    for (; i + 4 * lanes <= count; i += 4 * lanes) {
+      auto sum0 = begin(Whole{}, i);
+      auto sum1 = begin(Whole{}, i + lanes);
+      auto sum2 = begin(Whole{}, i + 2 * lanes);
+      auto sum3 = begin(Whole{}, i + 3 * lanes);
+      for (size_t p = first_added; p < payload_count; ++p) {
+        const std::byte* const from = payloads[p] + i * W::kWireBytes;
+        const size_t step = lanes * W::kWireBytes;
+        sum0 = O::apply(d, sum0, W::widen(d, Whole{}, from));
+        sum1 = O::apply(d, sum1, W::widen(d, Whole{}, from + step));
+        sum2 = O::apply(d, sum2, W::widen(d, Whole{}, from + 2 * step));
+        sum3 = O::apply(d, sum3, W::widen(d, Whole{}, from + 3 * step));
+      }
+      done(Access{}, i, sum0);
+      done(Access{}, i + lanes, sum1);
+      done(Access{}, i + 2 * lanes, sum2);
+      done(Access{}, i + 3 * lanes, sum3);
     }
-    done(Access{}, i, sum0);
-    done(Access{}, i + lanes, sum1);
-    done(Access{}, i + 2 * lanes, sum2);
-    done(Access{}, i + 3 * lanes, sum3);
   }
   const auto one = [=](auto access, size_t at) HWY_ATTR {
     auto sum = begin(access, at);
@@ -487,7 +509,8 @@ HWY_INLINE void for_each_sum(D d, const std::byte* row, const std::byte* const* 
     return sum;
   };
   for (; i + lanes <= count; i += lanes) done(Access{}, i, one(Whole{}, i));
-  if (i < count) done(First{count - i}, i, one(First{count - i}, i));
+  if constexpr (!kOneByOne)
+    if (i < count) done(First{count - i}, i, one(First{count - i}, i));
 }
 
 template <class W, class O>
@@ -507,12 +530,12 @@ bool finish_all(std::byte* result, const std::byte* row, const std::byte* const*
   const hn::ScalableTag<T> d;
   const auto by = hn::Set(d, static_cast<T>(divisor));
   auto overflow = hn::FirstN(d, 0);
-  for_each_sum<W, O, Access>(d, row, payloads, payload_count, count,
-                             [=, &overflow](auto access, size_t i, hn::Vec<decltype(d)> sum)
-                                 HWY_ATTR {
-                                   W::template narrow<O>(d, access, F::apply(d, sum, by),
-                                                         result + i * W::kWireBytes, overflow);
-                                 });
+  for_each_sum<W, O, Access>(
+      d, row, payloads, payload_count, count,
+      [=, &overflow](auto access, size_t i, hn::Vec<decltype(d)> sum) HWY_ATTR {
+        W::template narrow<W::template kInfinite<O>>(d, access, F::apply(d, sum, by),
+                                                     result + i * W::kWireBytes, overflow);
+      });
   return !hn::AllFalse(d, overflow);
 }
 
@@ -528,10 +551,15 @@ bool finish_all_stream(std::byte* result, const std::byte* row, const std::byte*
 // --------------------------------------------------------------------------------- table
 
 template <class W, class O, class F>
-constexpr Kernels kTable = {
-    load<W>,         add<W, O>,           add<Native<typename W::Accumulator>, O>,
-    finish<W, O, F>, add_finish<W, O, F>, add_finish_stream<W, O, F>,
-    add_all<W, O>,   finish_all<W, O, F>, finish_all_stream<W, O, F>};
+constexpr Kernels kTable = {load<W>,
+                            add<W, O>,
+                            add<Native<typename W::Accumulator>, O>,
+                            finish<W, W::template kInfinite<O>, F>,
+                            add_finish<W, O, F>,
+                            add_finish_stream<W, O, F>,
+                            add_all<W, O>,
+                            finish_all<W, O, F>,
+                            finish_all_stream<W, O, F>};
 
 template <class W, class P = Product>
 const Kernels* of_number(Op op) {
