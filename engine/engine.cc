@@ -7,8 +7,8 @@ namespace ina::client {
 
 namespace {
 
-/// Whether splits count. Over a network they cost bandwidth of links, but for those that meet in the
-/// switch's own memory.
+/// Whether splits count. Over a network they cost bandwidth of links, but for those that meet in
+/// the switch's own memory.
 bool counts_splits(const EngineConfig& config) {
   return config.aggregator_window && !config.fixed_slots &&
          !(config.lossy_link && config.home == Home::kSpill);
@@ -22,7 +22,7 @@ bool is_capped(const EngineConfig& config) {
 /// What workers send ahead of each other meets on the link of a fallback server. Few workers may
 /// send a whole window.
 uint32_t ahead_of(const EngineConfig& config) {
-  constexpr uint32_t kAhead = 64;
+  constexpr uint32_t kAhead = 32;
   if (!config.lossy_link || config.home != Home::kDedicated) return 0;
   const uint32_t share = Windows::share_of(kAhead, config.workers);
   return share < kAhead ? share : config.window;
@@ -36,22 +36,22 @@ Engine::Engine(const EngineConfig& config)
       questions_(2 * size_t{config.window}),
       kept_(2 * size_t{config.window}, config.slot_bytes),
       timeouts_(config.rto_min_ns, config.rto_max_ns),
-      windows_({.most = config.in_switch == 0 ? config.window
-                                              : std::min(config.window, config.in_switch),
-                .workers = config.lossy_link ? config.workers : 1,
-                .first = config.lossy_link
-                             ? Windows::share_of(Windows::kFirstOnLossyLink, config.workers)
-                             : config.first_window,
-                .congestion = config.congestion_window,
-                .aggregators = counts_splits(config),
-                .first_aggregators =
-                    config.lossy_link
-                        ? Windows::share_of(Windows::kFirstAggregators, config.workers)
-                        : 0,
-                .capped = is_capped(config),
-                .paced = config.lossy_link,
-                .ahead = ahead_of(config),
-                .distances = config.lossy_link}) {
+      windows_(
+          {.most =
+               config.in_switch == 0 ? config.window : std::min(config.window, config.in_switch),
+           .workers = config.lossy_link ? config.workers : 1,
+           .first = config.lossy_link
+                        ? Windows::share_of(Windows::kFirstOnLossyLink, config.workers)
+                        : config.first_window,
+           .congestion = config.congestion_window,
+           .aggregators = counts_splits(config),
+           .first_aggregators = config.lossy_link
+                                    ? Windows::share_of(Windows::kFirstAggregators, config.workers)
+                                    : 0,
+           .capped = is_capped(config),
+           .paced = config.lossy_link,
+           .ahead = ahead_of(config),
+           .distances = config.lossy_link}) {
   if (config.park_room != 0) {
     parker_.emplace(config.workers, config.window, config.slot_bytes, config.park_room);
     parked_out_ = aggregator::FixedQueue<Seq>(config.park_room);

@@ -263,9 +263,9 @@ void Engine::adjust_windows(const Message& message, Seq seq, bool parked) {
     if (message.origin == wire::Origin::kFallback && !config_.lossy_link) windows_.go_slower();
     windows_.unmarked(seq, next_, in_flight_);
   }
-  // The parts of a parked fragment must meet outside the switch. Where links lose, slots are held by
-  // what is lost, which a smaller window would not change.
-  if ((message.flags & wire::kFlagSplit) != 0 && !parked && !loses_now(seq))
+  // The parts of a parked fragment must meet outside the switch.
+  windows_.losing(loses_now(seq));
+  if ((message.flags & wire::kFlagSplit) != 0 && !parked)
     windows_.split(seq, next_, in_flight_, timeouts_.round_trip);
   else
     windows_.whole(seq, in_flight_, timeouts_.round_trip);

@@ -88,13 +88,9 @@ void Windows::lost(Seq seq, Seq next, const RoundTrip& rtt) {
 }
 
 /// What limits a worker may be its own link, or its operations. Then the network may hold less than
-/// the window, which would show only when others begin to send (RFC 7661). Doubling has gone too far
-/// by then.
+/// the window, which would show only when others begin to send (RFC 7661).
 void Windows::end_round(Seq next, uint32_t in_flight) {
   grows_ = is_used(congestion_, most_in_flight_);
-  const uint64_t used = uint64_t{most_in_flight_} * kUsedOf / kUsed + 1;
-  if (!grows_ && eager_ == kUnit)
-    congestion_ = std::min(congestion_, std::max<uint64_t>(config_.first, used) * kUnit);
   most_in_flight_ = in_flight;
   round_end_ = next;
 }
@@ -115,13 +111,16 @@ void Windows::grow_aggregators(uint32_t in_flight, const RoundTrip& rtt) {
   if (aggregators_ == most_) return;
   if ((was_split_ || config_.ahead != 0) && !is_used(aggregators_, in_flight)) return;
   const bool needed = only_distance(rtt);
-  if (aggregators_ >= ahead_ && !needed) return;
+  const bool lossy = losing_ && !rtt.in_queues();
+  if (aggregators_ >= ahead_ && !needed && !lossy) return;
   uint64_t step = was_split_ ? kUnit * kUnit / aggregators_ : kUnit;
   if (needed) step = kUnit / 2;
   aggregators_ = std::min(most_, aggregators_ + step);
 }
 
 void Windows::split(Seq seq, Seq next, uint32_t in_flight, const RoundTrip& rtt) {
+  // Slots are held by what is lost, which a smaller window would not change.
+  if (losing_) return whole(seq, in_flight, rtt);
   was_split_ = true;
   splits_end_ = std::max(splits_end_, seq + kSplitWindows * (most_ / kUnit));
   if (only_distance(rtt)) return grow_aggregators(in_flight, rtt);

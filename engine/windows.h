@@ -99,7 +99,8 @@ struct WindowConfig {
   bool paced = false;  ///< sending as the windows allow is spread over the round trip
   /// The window for aggregators grows further only if that brings more results, and never unless it
   /// is used. Fragments that workers out of step have sent ahead of others would overrun the link
-  /// of a server before the first split were known. 0: no limit.
+  /// of a server before the first split were known. 0: no limit. Nor is there one while frames are
+  /// lost, but not in queues: recovery takes longer than distance.
   uint32_t ahead = 0;
   /// Workers may be at different distances: only_distance() counts.
   bool distances = false;
@@ -146,6 +147,8 @@ class Windows {
     if (grows_)
       congestion_ = std::min(most_, congestion_ + std::max(eager_, kUnit * kUnit / congestion_));
   }
+  /// Whether the link has lost something lately.
+  void losing(bool is) { losing_ = is; }
   void lost(Seq seq, Seq next, const RoundTrip& rtt);
   /// A result came. `idle`: nothing else is under way.
   void delivered(Nanos now, bool idle, const RoundTrip& rtt);
@@ -199,6 +202,7 @@ class Windows {
   uint64_t least_congestion_;
   uint64_t congestion_;
   uint64_t aggregators_;
+  bool losing_ = false;
   bool was_split_ = false;  ///< ever
   bool contended_ = false;  ///< a fragment was split within the last window
   uint64_t cap_ = UINT64_MAX;
@@ -206,7 +210,7 @@ class Windows {
   DeliveryRate rate_;
   /// Growth for each result while nothing was lost or marked yet: a fragment in slow start.
   uint64_t eager_;
-  /// Of this round trip and the one before: a window grows only after a round trip that used it.
+  /// Within this round trip. A window grows only after a round trip that used it.
   uint32_t most_in_flight_ = 0;
   bool grows_ = true;
   Seq round_end_;

@@ -121,6 +121,7 @@ class Group {
     engine.fixed_slots = false;
     engine.home = Home::kWorkers;
     engine.aggregator_window = spec_.aggregator_window;
+    engine.congestion_window = spec_.congestion_window;
     engine.lossy_link = true;
     engine.rto_min_ns = spec_.rto_min_ns;
     engine.rto_max_ns = spec_.rto_max_ns;

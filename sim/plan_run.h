@@ -26,6 +26,7 @@ struct PlanSpec {
   scheduler::PolicyOptions policy{.kind = scheduler::PolicyKind::kEsa};
   uint32_t window = 512;  ///< W
   bool aggregator_window = true;
+  bool congestion_window = true;
   uint64_t queue_bytes = 100'000'000;  ///< of a port
   uint64_t ecn_bytes = 0;              ///< a frame that finds more queued is marked; 0: never
   bool express = false;                ///< frames without payload do not wait for those with

@@ -162,6 +162,26 @@ TEST_F(LossyLinkTest, WhatIsInFlightIsCappedUnlessStragglersGetHelp) {
   EXPECT_GT(window_of(256, true), 24u);
 }
 
+TEST_F(LossyLinkTest, SplitsCountUnlessTheyMeetInTheSwitch) {
+  for (const Home home : {Home::kDedicated, Home::kSpill}) {
+    EngineConfig split = config();
+    split.window = 256;
+    split.lossy_link = true;
+    split.fixed_slots = false;
+    split.home = home;
+    engine_ = Engine(split);
+    submit(64 * 1000);
+    Nanos now = 0;
+    const auto first = send_all(now);
+    EXPECT_EQ(first.size(), 16u);
+    result(first[0], 1, 1'000, [](wire::Message& m) { m.flags = wire::kFlagSplit; });
+    if (home == Home::kSpill)
+      EXPECT_EQ(engine_.window_now(), 17u) << "the congestion window's";
+    else
+      EXPECT_EQ(engine_.window_now(), 12u);
+  }
+}
+
 TEST_F(LossyLinkTest, BeginsSlowlyAndDoublesARoundTripUntilSomethingIsLost) {
   submit(64 * 1000);
   Nanos now = 0;

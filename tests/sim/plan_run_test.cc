@@ -142,7 +142,7 @@ TEST(PlanRun, TheModelSaysHowLongCollectivesTakeOverAnyNetwork) {
     const uint32_t chunks = collective == Collective::kAllToAll ? 1 : 1u << random() % 5;
     PlanSpec spec = spec_of(drawn_topology(random), bytes, chunks);
     spec.collective = collective;
-    spec.aggregator_window = false;  // the model's windows have grown
+    spec.aggregator_window = spec.congestion_window = false;  // the model's have grown
     spec.window = 4096;
     SCOPED_TRACE(std::to_string(point) + ": " + std::string(themis::name(collective)) + " of " +
                  std::to_string(bytes) + " bytes in " + std::to_string(chunks) + " chunks, " +
