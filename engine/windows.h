@@ -147,7 +147,7 @@ class Windows {
     if (grows_)
       congestion_ = std::min(most_, congestion_ + std::max(eager_, kUnit * kUnit / congestion_));
   }
-  /// Whether the link has lost something lately.
+  /// Whether the link has lost something lately. Before split() and whole().
   void losing(bool is) { losing_ = is; }
   void lost(Seq seq, Seq next, const RoundTrip& rtt);
   /// A result came. `idle`: nothing else is under way.
@@ -179,13 +179,13 @@ class Windows {
   static constexpr uint64_t kUnit = 1 << 20;
   static constexpr uint32_t kCrowd = 8;  ///< workers of share_of()
   static constexpr uint32_t kMinCongestionFragments = 4;
-  /// The window for aggregators is used if so much of it is.
+  /// A window is used if so much of it is under way.
   static constexpr uint64_t kUsed = 4;
   static constexpr uint64_t kUsedOf = 5;
   /// New fragments leave in so many parts of a window, each at its time.
   static constexpr uint32_t kPacedParts = 8;
 
-  /// Most of a window is under way. Whether there was room for the rest is not known.
+  /// Otherwise it is not known whether there was room for the rest.
   static bool is_used(uint64_t window, uint32_t in_flight) {
     return in_flight * kUsedOf > window / kUnit * kUsed;
   }
@@ -202,7 +202,7 @@ class Windows {
   uint64_t least_congestion_;
   uint64_t congestion_;
   uint64_t aggregators_;
-  bool losing_ = false;
+  bool losing_ = false;     ///< the link, of late
   bool was_split_ = false;  ///< ever
   bool contended_ = false;  ///< a fragment was split within the last window
   uint64_t cap_ = UINT64_MAX;

@@ -320,6 +320,27 @@ TEST(Windows, ThatForAggregatorsGrowsNoFurtherAheadThanItBringsResults) {
   EXPECT_EQ(windows.fragments(), 16u);
 }
 
+TEST(Windows, ASplitIsNoReasonWhereTheLinkLoses) {
+  Windows windows({.most = 100, .aggregators = true});
+  windows.losing(true);
+  windows.split(Seq{10}, Seq{100}, 100, {});
+  EXPECT_EQ(windows.fragments(), 100u);
+  windows.losing(false);
+  windows.split(Seq{10}, Seq{100}, 100, {});
+  EXPECT_EQ(windows.fragments(), 75u);
+}
+
+TEST(Windows, ThatForAggregatorsGrowsFurtherAheadWhereTheLinkLosesButNotInQueues) {
+  Windows windows({.most = 500, .aggregators = true, .first_aggregators = 8, .ahead = 16});
+  windows.losing(true);
+  for (int i = 0; i < 1000; ++i)
+    windows.whole(Seq{1}, windows.fragments(), round_trips(10 * kUs, 30 * kUs));
+  EXPECT_EQ(windows.fragments(), 16u);
+  for (int i = 0; i < 1000; ++i)
+    windows.whole(Seq{1}, windows.fragments(), round_trips(10 * kUs, 15 * kUs));
+  EXPECT_EQ(windows.fragments(), 500u);
+}
+
 TEST(Windows, ManyWorkersHaveSmallerOnes) {
   EXPECT_EQ(Windows::share_of(32, 2), 32u);
   EXPECT_EQ(Windows::share_of(32, 8), 32u);

@@ -206,7 +206,7 @@ TEST(Cluster, ManyWorkersDoNotOverrunAServer) {
   EXPECT_LT(esa, 1.02 * average_seconds(correct(spec)));
 }
 
-/// Two to five jobs of different models that arrive one after the other, as in
+/// Up to five jobs of different models that arrive one after the other, as in
 /// `./dev bench jct --points-seed`.
 ClusterSpec mixed(uint64_t seed, uint32_t jobs, uint32_t workers, double scale, uint32_t slots) {
   ClusterSpec spec = one_job(1);
