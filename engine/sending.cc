@@ -131,6 +131,7 @@ size_t Engine::prepare_new(std::span<TxPacket> packets, Nanos now) {
     if (more) break;
   }
   paced_ = early && more && may_send(window);
+  if (paced_ || (more && in_flight >= window)) windows_.all_used();
   clocked_ = full_;
   full_ = more && (in_flight >= window || seq >= end || (early && full_));
   // On all of them, since they may go to different lanes.

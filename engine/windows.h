@@ -147,6 +147,8 @@ class Windows {
     if (grows_)
       congestion_ = std::min(most_, congestion_ + std::max(eager_, kUnit * kUnit / congestion_));
   }
+  /// More would have been sent, but for the windows and for the time at which it leaves.
+  void all_used() { most_in_flight_ = std::max(most_in_flight_, fragments()); }
   /// Whether the link has lost something lately. Before split() and whole().
   void losing(bool is) { losing_ = is; }
   void lost(Seq seq, Seq next, const RoundTrip& rtt);

@@ -104,6 +104,17 @@ TEST(Windows, GrowOnlyIfTheyAreUsed) {
   EXPECT_EQ(windows.fragments(), 11u);
 }
 
+TEST(Windows, WhatWaitsOnlyForItsTimeUsesThem) {
+  for (const bool waits : {false, true}) {
+    Windows windows({.most = 1000, .first = 16, .paced = true});
+    if (waits) windows.all_used();
+    windows.unmarked(Seq{0}, Seq{16}, 4);
+    EXPECT_EQ(windows.fragments(), waits ? 17u : 16u);
+    windows.unmarked(Seq{16}, Seq{32}, 4);
+    EXPECT_EQ(windows.fragments(), waits ? 17u : 16u) << "in the next round trip nothing waits";
+  }
+}
+
 TEST(Windows, DoubleInSlowStart) {
   Windows windows({.most = 1000, .first = 32, .paced = true});
   for (int i = 0; i < 32; ++i) unmarked(windows, windows.fragments());
