@@ -24,7 +24,6 @@ using ina::client::Hierarchy;
 using ina::client::Operation;
 using ina::client::start_with_request;
 using ina::client::timeout_of;
-using ina::themis::Collective;
 
 struct ina_hierarchy {
   ina_context* context = nullptr;
@@ -35,13 +34,13 @@ struct ina_hierarchy {
 namespace {
 
 /// The arguments that all calls share.
-struct Arguments {
+struct HierarchyArguments {
   const char* function;
   std::span<const ina_hierarchical_call> calls;
   const ina_hierarchical_options* options;
 };
 
-Result<HierarchicalOptions> read_options(const Arguments& arguments) {
+Result<HierarchicalOptions> read_options(const HierarchyArguments& arguments) {
   const auto invalid = [&](const std::string& text) {
     return ina::fail(INA_ERR_INVALID, std::string(arguments.function) + ": " + text);
   };
@@ -65,10 +64,12 @@ Result<HierarchicalOptions> read_options(const Arguments& arguments) {
 }
 
 /// The values of ina.h have the order of the library's.
-static_assert(INA_HIERARCHICAL_ALLREDUCE == static_cast<int>(Collective::kAllReduce) &&
-              INA_HIERARCHICAL_REDUCE_SCATTER == static_cast<int>(Collective::kReduceScatter) &&
-              INA_HIERARCHICAL_ALL_GATHER == static_cast<int>(Collective::kAllGather) &&
-              INA_HIERARCHICAL_ALL_TO_ALL == static_cast<int>(Collective::kAllToAll));
+static_assert(INA_HIERARCHICAL_ALLREDUCE == static_cast<int>(ina::themis::Collective::kAllReduce) &&
+              INA_HIERARCHICAL_REDUCE_SCATTER ==
+                  static_cast<int>(ina::themis::Collective::kReduceScatter) &&
+              INA_HIERARCHICAL_ALL_GATHER ==
+                  static_cast<int>(ina::themis::Collective::kAllGather) &&
+              INA_HIERARCHICAL_ALL_TO_ALL == static_cast<int>(ina::themis::Collective::kAllToAll));
 
 /// A buffer of a call.
 struct Region {
@@ -102,7 +103,7 @@ std::vector<Region> regions_of(std::span<const ina_hierarchical_call> calls, uin
 
 /// Collectives of a group are under way together: none writes where another one reads or writes.
 /// Two that read the same are fine.
-Result<void> check_apart(const Arguments& arguments, uint32_t ranks) {
+Result<void> check_apart(const HierarchyArguments& arguments, uint32_t ranks) {
   std::vector<Region> regions = regions_of(arguments.calls, ranks);
   std::erase_if(regions, [](const Region& region) { return region.bytes == 0; });
   std::ranges::sort(regions, {}, &Region::begin);
@@ -119,7 +120,7 @@ Result<void> check_apart(const Arguments& arguments, uint32_t ranks) {
   return {};
 }
 
-Result<Operation*> start(const ina_hierarchy& hierarchy, const Arguments& arguments) {
+Result<Operation*> start(const ina_hierarchy& hierarchy, const HierarchyArguments& arguments) {
   const auto options = read_options(arguments);
   if (!options) return tl::unexpected(options.error());
   Context& context = *hierarchy.context->impl;
@@ -130,7 +131,7 @@ Result<Operation*> start(const ina_hierarchy& hierarchy, const Arguments& argume
   std::vector<HierarchicalCall> calls;
   for (size_t i = 0; i < arguments.calls.size(); ++i) {
     const ina_hierarchical_call& given = arguments.calls[i];
-    names.push_back(arguments.function);
+    names.emplace_back(arguments.function);
     if (is_group) names.back() += ": calls[" + std::to_string(i) + "]";
     if (given.collective < INA_HIERARCHICAL_ALLREDUCE ||
         given.collective > INA_HIERARCHICAL_ALL_TO_ALL)
@@ -138,7 +139,7 @@ Result<Operation*> start(const ina_hierarchy& hierarchy, const Arguments& argume
                                             std::to_string(given.collective) +
                                             " is no ina_hierarchical_collective");
     calls.push_back({.function = names.back(),
-                     .collective = static_cast<Collective>(given.collective),
+                     .collective = static_cast<ina::themis::Collective>(given.collective),
                      .send = given.send,
                      .recv = given.recv,
                      .count = given.count,
@@ -162,7 +163,8 @@ int check_hierarchy(const ina_hierarchy* hierarchy, const char* function) {
   return check_context(hierarchy->context, function);
 }
 
-int start_and_wait(ina_hierarchy* hierarchy, const Arguments& arguments, int64_t timeout_us) {
+int start_and_wait(ina_hierarchy* hierarchy, const HierarchyArguments& arguments,
+                   int64_t timeout_us) {
   return guarded([&]() -> int {
     if (const int status = check_hierarchy(hierarchy, arguments.function); status != INA_OK)
       return status;
@@ -176,7 +178,8 @@ int start_and_wait(ina_hierarchy* hierarchy, const Arguments& arguments, int64_t
   });
 }
 
-int start_async(ina_hierarchy* hierarchy, const Arguments& arguments, ina_request** request) {
+int start_async(ina_hierarchy* hierarchy, const HierarchyArguments& arguments,
+                ina_request** request) {
   return guarded([&]() -> int {
     if (const int status = check_hierarchy(hierarchy, arguments.function); status != INA_OK)
       return status;
