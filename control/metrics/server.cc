@@ -21,8 +21,6 @@ using prometheus::MetricFamily;
 
 /// A snapshot serves all requests that come this soon after it.
 constexpr Nanos kFreshNs = 50'000'000;
-/// How long the conductor may take.
-constexpr Nanos kAnswerNs = 2'000'000'000;
 
 MetricFamily answers_family(bool answers) {
   MetricFamily family;

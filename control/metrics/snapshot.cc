@@ -4,13 +4,6 @@
 
 namespace ina::metrics {
 
-namespace {
-
-/// How long the conductor may take.
-constexpr Nanos kAnswerNs = 2'000'000'000;
-
-}  // namespace
-
 std::optional<std::string> Snapshot::text() {
   using Json = nlohmann::json;
   const std::lock_guard lock(mutex_);

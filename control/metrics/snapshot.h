@@ -11,6 +11,9 @@
 
 namespace ina::metrics {
 
+/// How long the conductor may take.
+inline constexpr Nanos kAnswerNs = 2'000'000'000;
+
 /// Asks again when a client asks and the last answer is old. That is four times a second at most,
 /// and less often where an answer takes the conductor long, so that it costs a tenth of its time.
 class Snapshot {
