@@ -2,7 +2,8 @@
 """Third-party MPI programs, with the interposer and without: mpi4py's test suite, HPCC, MPICH's tests, ScaLAPACK's and MUMPS's.
 
     bench_mpi_suites.py --build FOLDER [--mpi4py SOURCE] [--hpcc SOURCE] [--mpich SOURCE] [--packaged NAMES]
-                        [--mpi openmpi|mpich] [--only MODULES] [--ranks N] [--most-ranks N] [--run all|missing] [--quick]
+                        [--mpi openmpi|mpich] [--only MODULES] [--ranks N] [--most-ranks N] [--deadline SECONDS]
+                        [--run all|missing] [--quick]
                         [--json FILE]
 
 SOURCE is a folder with the program's source: mpi4py of the version of Debian's package (3.1.4),
@@ -10,7 +11,7 @@ HPCC 1.5.0, MPICH 4.0.2 (`apt-get source mpich`). Each is built once against eac
 BUILD/foreign. Every module of mpi4py's suite runs on two ranks (--ranks), once plain and once with
 the interposer. HPCC runs in the same way on four ranks (two where the MPI spins), and so do MPICH's
 tests of collectives, communicators, messages and threads, on the ranks that their lists have, four
-(--most-ranks) at most. --packaged scalapack,mumps: the programs of Debian's packages
+(--most-ranks) at most. --deadline: of each of these programs and of the packages'. --packaged scalapack,mumps: the programs of Debian's packages
 scalapack-mpi-test and mumps-test. The benchmark fails if a test fails with the interposer alone, or a program does not
 end in time with it alone. --only: the modules of mpi4py, folders of MPICH's tests or packages
 whose names contain one of these words (commas between them); --quick is --only cco, the collectives.
@@ -45,7 +46,7 @@ from benchlib.switch import Switch
 
 PYTHON = "/usr/bin/python3"  # Debian's Python, which matches Debian's MPI
 BUILD_DEADLINE_S = 1800
-MODULE_DEADLINE_S, HPCC_DEADLINE_S, PROGRAM_DEADLINE_S = 180, 600, 300
+MODULE_DEADLINE_S, HPCC_DEADLINE_S = 180, 600
 MPI4PY_RANKS = 2
 QUICK_WORDS = ["cco"]
 WAYS = ("plain", "ina")
@@ -255,13 +256,13 @@ def run_hpcc(build, source, mpi, ranks):
     return outcomes
 
 
-def run_programs(build, mpi, programs, passed):
+def run_programs(build, mpi, programs, passed, deadline_s):
     """Returns the outcomes by way of programs that say themselves whether they have passed."""
     outcomes = {way: Outcome() for way in WAYS}
     for program in programs:
         for way, outcome in outcomes.items():
             with temporary_folder() as folder:
-                finished = mpirun(build, mpi, way, program.ranks, program.command, folder, PROGRAM_DEADLINE_S, program)
+                finished = mpirun(build, mpi, way, program.ranks, program.command, folder, deadline_s, program)
             outcome.tests += 1
             if finished is None:
                 outcome.unfinished.add(program.name)
@@ -280,7 +281,7 @@ def run_mpich(build, source, mpi, options, rows):
     for part in mpi_programs.MPICH_FOLDERS:
         if options.wants(part) and rows.wants("MPICH's tests", part, mpi, options.most_ranks):
             programs = mpi_programs.mpich_programs(target, part, options.most_ranks)
-            outcomes = run_programs(build, mpi, programs, mpi_programs.mpich_passed)
+            outcomes = run_programs(build, mpi, programs, mpi_programs.mpich_passed, options.deadline)
             rows.add(row_of("MPICH's tests", part, mpi, options.most_ranks, outcomes))
 
 
@@ -295,7 +296,7 @@ def run_packaged(build, mpi, options, rows):
             if not programs:
                 print(f"{mpi} {suite}: there are no programs; apt-get install scalapack-mpi-test mumps-test (MUMPS: Open MPI alone)")
             elif options.wants(suite) and rows.wants(suite, "", mpi, ranks):
-                rows.add(row_of(suite, "", mpi, ranks, run_programs(build, mpi, programs, passed)))
+                rows.add(row_of(suite, "", mpi, ranks, run_programs(build, mpi, programs, passed, options.deadline)))
 
 
 def row_of(suite, module, mpi, ranks, outcomes):
@@ -362,6 +363,7 @@ def parse_options():
     parser.add_argument("--only", help="modules, folders or packages whose names contain one of these words")
     parser.add_argument("--ranks", type=int, default=MPI4PY_RANKS, help="of mpi4py's suite")
     parser.add_argument("--most-ranks", type=int, default=4, help="of MPICH's tests")
+    parser.add_argument("--deadline", type=float, default=300, help="in s, of each of MPICH's tests and of the packages' programs")
     parser.add_argument("--run", choices=("all", "missing"), default="all", help="missing: what has no row in the file yet")
     parser.add_argument("--quick", action="store_true", help=f"as --only {','.join(QUICK_WORDS)}")
     options = command_line.parse(parser)

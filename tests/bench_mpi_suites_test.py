@@ -108,7 +108,7 @@ class ProgramsTest(SuiteCase):
             statuses = {"plain": plain, "ina": ina}
             suites.mpirun = lambda build, mpi, way, *rest, given=statuses: (
                 None if given[way] is None else suites.Finished(given[way], " No Errors\n", [REPORT, ""]))
-            outcomes = suites.run_programs(self.source, "openmpi", [program], mpi_programs.mpich_passed)
+            outcomes = suites.run_programs(self.source, "openmpi", [program], mpi_programs.mpich_passed, 60)
             self.assertEqual(suites.new_failures(outcomes), new)
 
 

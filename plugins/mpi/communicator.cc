@@ -157,6 +157,7 @@ int Communicator::start(std::unique_ptr<Collective> call, MPI_Request* request, 
 
 int Communicator::fail(int status) const {
   const int error = group_->complain(status);
+  group_->tell();
   PMPI_Comm_call_errhandler(comm_, error);
   return error;
 }

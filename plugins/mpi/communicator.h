@@ -26,6 +26,11 @@ class Communicator {
   bool usable() const { return group_ && World::of_process().why_not().empty(); }
   const std::string& why_not() const;
 
+  /// The way of the next call, if it is usable.
+  Way next() const { return group_->next(); }
+  /// A call that nobody does: its status.
+  int refuse() const { return fail(INA_ERR_MISMATCH); }
+
   /// Starts an operation and waits for it; MPI goes on with its own meanwhile. An error goes
   /// to the communicator's handler: other ranks may have completed, so that nothing could be done
   /// again.

@@ -28,11 +28,24 @@ constexpr const char* kNone = "no group of the switch";
 int Group::complain(int status) {
   const bool ours = status == kElementTooLarge;
   if (!ours) failed_ = true;
+  if (status == INA_ERR_MISMATCH) disagreed_ = true;
   std::fprintf(stderr, "ina: rank %d: %s: %s\n", rank_,
                ours ? "wrong arguments" : ina_status_name(status),
                ours ? "an element has more than 2 GiB" : ina_last_error(context_));
   // Messages that differ in length are the most frequent reason for a mismatch.
   return ours ? MPI_ERR_COUNT : status == INA_ERR_MISMATCH ? MPI_ERR_TRUNCATE : MPI_ERR_OTHER;
+}
+
+Way Group::next() {
+  if (!disagreed_) return ++calls_, Way::kSwitch;
+  tell();
+  if (!mpis_) mpis_ = World::of_process().most_calls(ranks_, tag_);
+  return calls_ >= *mpis_ ? Way::kMpi : (++calls_, Way::kNobody);
+}
+
+void Group::tell() {
+  if (disagreed_ && !std::exchange(told_, true))
+    World::of_process().tell_calls(ranks_, tag_, calls_);
 }
 
 void Group::started(std::shared_ptr<Request> request) {

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,10 @@
 namespace ina::mpi {
 
 class Request;
+
+/// Who does a call: MPI after one that the ranks have disagreed about, and nobody if that was found
+/// so late that other ranks have made this call in the switch.
+enum class Way { kSwitch, kMpi, kNobody };
 
 /// Outlives the communicator: operations may end after it.
 class Group {
@@ -34,6 +40,11 @@ class Group {
   int complain(int status);
   /// An operation has failed, and so will all later ones.
   bool failed() const { return failed_; }
+  /// The way of the next call, which all ranks make. They tell each other once how many they have
+  /// made when they have disagreed: MPI does those that none has made.
+  Way next();
+  /// Tells the others, if the ranks have disagreed.
+  void tell();
   void started(std::shared_ptr<Request> request);
   /// Of an operation that has ended.
   void completed(const Request* request);
@@ -45,7 +56,10 @@ class Group {
   const std::vector<int> ranks_;
   const uint64_t tag_;
   const int rank_;
-  std::atomic<bool> failed_ = false;
+  std::atomic<bool> failed_ = false, disagreed_ = false;
+  uint64_t calls_ = 0;  ///< of the thread that makes one
+  bool told_ = false;
+  std::optional<uint64_t> mpis_;  ///< the first call that MPI does
   std::mutex mutex_;
   std::vector<std::shared_ptr<Request>> running_;
 };

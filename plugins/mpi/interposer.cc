@@ -45,6 +45,7 @@ int fail(MPI_Comm comm, int error) {
 
 /// MPI says what is wrong with arguments, before it sends anything, in its own words.
 constexpr const char* kRefused = "arguments that it refuses";
+constexpr const char* kDisagreed = "after a call that the ranks disagreed about";
 
 /// `make` gives the call as a Collective, `leave` is MPI's own function.
 template <class Make, class Leave>
@@ -61,7 +62,9 @@ int blocking(const char* function, MPI_Comm comm, Make make, Leave leave) {
   Communicator& communicator = Communicator::of(comm);
   if (!communicator.usable()) return leave_to_mpi(function, communicator.why_not(), leave);
   if (faults.error() != MPI_SUCCESS) return fail(comm, faults.error());
-  const int status = communicator.run(call);
+  const Way way = communicator.next();
+  if (way == Way::kMpi) return leave_to_mpi(function, kDisagreed, leave);
+  const int status = way == Way::kSwitch ? communicator.run(call) : communicator.refuse();
   Report::of_process().taken(function, call.bytes());
   return status;
 }
@@ -85,6 +88,10 @@ int nonblocking(const char* function, MPI_Comm comm, MPI_Request* request, Make 
   if (!communicator->usable()) return leave_to_mpi(function, communicator->why_not(), leave);
   if (faults.error() != MPI_SUCCESS) return fail(comm, faults.error());
   if (!request) return fail(comm, MPI_ERR_ARG);
+  const Way way = communicator->next();
+  if (way == Way::kMpi) return leave_to_mpi(function, kDisagreed, leave);
+  *request = MPI_REQUEST_NULL;
+  if (way == Way::kNobody) return communicator->refuse();
   size_t bytes = 0;
   const int status = communicator->start(std::move(call), request, bytes);
   Report::of_process().taken(function, bytes);

@@ -2,6 +2,7 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +17,10 @@ namespace {
 
 /// On team_: the sender has no switch.
 constexpr int kFailedTag = 1;
+/// The group, and the calls that the sender has made on it.
+constexpr int kCallsTag = 2;
+/// There are none.
+constexpr int kNoTag = 3;
 /// When MPI has ended, all have sent their goodbye, or never will.
 constexpr int kLastWaitS = 5;
 
@@ -207,9 +212,57 @@ void World::pause() const {
 }
 
 void World::progress() const {
-  // There are no messages on team_: where one waits already, MPI would not look for others.
+  // There are no such messages: where one waits already, MPI would not look for others.
   int ignored = 0;
-  PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, team_, &ignored, MPI_STATUS_IGNORE);
+  PMPI_Iprobe(MPI_ANY_SOURCE, kNoTag, team_, &ignored, MPI_STATUS_IGNORE);
+}
+
+// Messages, because a collective call of MPI's would have to be at the same place among the
+// program's on all ranks.
+void World::tell_calls(const std::vector<int>& ranks, uint64_t group, uint64_t calls) {
+  const std::lock_guard lock(calls_mutex_);
+  heard_calls_[{rank_, group}] = calls;
+  const auto& said = sent_calls_.emplace_back(std::array{group, calls});
+  for (const int rank : ranks) {
+    if (rank == rank_) continue;
+    MPI_Request request = MPI_REQUEST_NULL;
+    PMPI_Isend(said.data(), static_cast<int>(sizeof said), MPI_BYTE, rank, kCallsTag, team_,
+               &request);
+    PMPI_Request_free(&request);
+  }
+}
+
+uint64_t World::most_calls(const std::vector<int>& ranks, uint64_t group) {
+  uint64_t most = 0;
+  for (const int rank : ranks) {
+    std::optional<uint64_t> calls;
+    while (!(calls = heard_calls(rank, group))) {
+      hear_calls();
+      pause();
+    }
+    most = std::max(most, *calls);
+  }
+  return most;
+}
+
+std::optional<uint64_t> World::heard_calls(int rank, uint64_t group) {
+  const std::lock_guard lock(calls_mutex_);
+  const auto found = heard_calls_.find({rank, group});
+  if (found == heard_calls_.end()) return std::nullopt;
+  return found->second;
+}
+
+void World::hear_calls() {
+  const std::lock_guard lock(calls_mutex_);
+  for (int there = 1; there;) {
+    MPI_Status status;
+    PMPI_Iprobe(MPI_ANY_SOURCE, kCallsTag, team_, &there, &status);
+    if (!there) return;
+    std::array<uint64_t, 2> said{};
+    PMPI_Recv(said.data(), static_cast<int>(sizeof said), MPI_BYTE, status.MPI_SOURCE, kCallsTag,
+              team_, MPI_STATUS_IGNORE);
+    heard_calls_[{status.MPI_SOURCE, said[0]}] = said[1];
+  }
 }
 
 int World::wait(std::function<int()> call, std::string& text) const {

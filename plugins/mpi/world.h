@@ -2,12 +2,18 @@
 // progress while one of them waits for the switch.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstdint>
 #include <functional>
+#include <list>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <ina/ina.h>
@@ -75,6 +81,12 @@ class World {
   /// Runs a call of libina's apart, until it has ended. Sets `text` where it fails.
   int wait(std::function<int()> call, std::string& text) const;
 
+  /// Tells the other ranks of a group, once, how many calls this one has made on it.
+  void tell_calls(const std::vector<int>& ranks, uint64_t group, uint64_t calls);
+  /// The greatest number that they have told. Waits for those that are late, as MPI would in a call
+  /// that all make.
+  uint64_t most_calls(const std::vector<int>& ranks, uint64_t group);
+
  private:
   void find_members(Launcher* launcher);
   void make_team();
@@ -82,6 +94,8 @@ class World {
   bool others_have_failed() const;
   std::vector<int> tell_of_failure(bool failed) const;
   void pause() const;
+  void hear_calls();
+  std::optional<uint64_t> heard_calls(int rank, uint64_t group);
 
   std::vector<int> members_;          ///< ranks of MPI_COMM_WORLD, ascending
   std::vector<int> place_;            ///< by rank of MPI_COMM_WORLD: in members_; -1: not there
@@ -92,6 +106,9 @@ class World {
   ina_context* job_ = nullptr;
   std::string why_not_ = "MPI_Init has not been called";
   std::unique_ptr<Apart> leaving_;
+  std::mutex calls_mutex_;
+  std::list<std::array<uint64_t, 2>> sent_calls_;             ///< group and calls, for MPI to read
+  std::map<std::pair<int, uint64_t>, uint64_t> heard_calls_;  ///< by rank and group
 };
 
 /// For calls without a limit of time, as MPI's have none: libina takes a year as none.

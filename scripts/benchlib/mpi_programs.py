@@ -5,7 +5,7 @@ import pathlib
 import re
 import shutil
 
-MPICH_FOLDERS = ("coll", "comm", "pt2pt", "threads/coll", "threads/comm", "threads/pt2pt")
+MPICH_FOLDERS = ("coll", "comm", "errors/coll", "pt2pt", "threads/coll", "threads/comm", "threads/pt2pt")
 SCALAPACK = "/usr/lib/x86_64-linux-gnu/scalapack/{mpi}-tests"
 SCALAPACK_DATA = pathlib.Path("/usr/share/scalapack")
 MUMPS = pathlib.Path("/usr/lib/mumps")

@@ -328,29 +328,76 @@ static int ranks_of(enum function f, enum fault fault, int unnoticed) {
   }
 }
 
-/* The ranks' messages differ in length, which the switch notices. A rank that has ended its part may not hear of it. */
+static int sum_is_right(MPI_Comm comm, int waits) {
+  int one = 1, sum = 0, code;
+  MPI_Request request = MPI_REQUEST_NULL;
+  code = waits ? MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, comm)
+               : MPI_Iallreduce(&one, &sum, 1, MPI_INT, MPI_SUM, comm, &request);
+  if (code == MPI_SUCCESS) code = MPI_Wait(&request, MPI_STATUS_IGNORE);
+  return code == MPI_SUCCESS && sum == size;
+}
+
+/* The ranks' messages differ in length, which the switch notices. A rank that has ended its part may hear of it in the
+ * next call. Later ones go on. Errors of requests are for MPI_COMM_WORLD's handler, and MPICH gives them another class. */
+static void disagree_about(enum function f, int waits, MPI_Comm comm, FILE* to) {
+  MPI_Errhandler own;
+  MPI_Request request = MPI_REQUEST_NULL;
+  struct arguments a;
+  int code, class;
+  MPI_Comm_create_errhandler(own_handler, &own);
+  MPI_Comm_set_errhandler(comm, own);
+  a = right(comm, &request);
+  a.send_count = a.recv_count = rank + 1, a.recv_counts[f == kAlltoallv ? 0 : size - 1] += rank;
+  if (f == kGatherv || f == kScatterv) a.send_count = a.recv_count = 3;
+  heard[0] = '\0';
+  code = call(f, waits, &a);
+  if (code == MPI_SUCCESS) code = MPI_Wait(&request, MPI_STATUS_IGNORE);
+  MPI_Error_class(code, &class);
+  CHECK(class == MPI_ERR_TRUNCATE || class == MPI_SUCCESS || (!waits && !IS_OPEN_MPI && class == MPI_ERR_OTHER));
+  if (waits) fprintf(to, "MPI_%s: %d%s\n", names[f], class, heard);
+  MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+  (void)sum_is_right(comm, waits);
+  CHECK(sum_is_right(comm, 0) && sum_is_right(comm, 1));
+  MPI_Errhandler_free(&own);
+}
+
+/* Rank 0 has started three calls when others disagree about the first: the other two fail on all ranks. */
+static void disagree_ahead(MPI_Comm comm) {
+  MPI_Request requests[3];
+  int numbers[3][2] = {{0}}, i, r, failed = 0;
+  MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+  if (rank) MPI_Recv(NULL, 0, MPI_INT, 0, 0, comm, MPI_STATUS_IGNORE);
+  for (i = 0; i < 3; ++i) {
+    failed += MPI_Ibcast(numbers[i], rank && i == 0 ? 2 : 1, MPI_INT, 0, comm, &requests[i]) != MPI_SUCCESS;
+    if (rank) failed += MPI_Wait(&requests[i], MPI_STATUS_IGNORE) != MPI_SUCCESS;
+  }
+  for (r = 1; rank == 0 && r < size; ++r) MPI_Send(NULL, 0, MPI_INT, r, 0, comm);
+  for (i = 0; rank == 0 && i < 3; ++i) failed += MPI_Wait(&requests[i], MPI_STATUS_IGNORE) != MPI_SUCCESS;
+  CHECK(failed == 3);
+  CHECK(sum_is_right(comm, 0) && sum_is_right(comm, 1));
+}
+
 static void disagree(FILE* to) {
   enum function f;
+  int waits;
+  MPI_Comm comm;
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   for (f = kAllreduce; f < kFunctions; ++f) {
-    MPI_Comm comm;
-    MPI_Errhandler own;
-    MPI_Request request = MPI_REQUEST_NULL;
-    struct arguments a;
-    int class;
-    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-    MPI_Barrier(comm);
-    MPI_Comm_create_errhandler(own_handler, &own);
-    MPI_Comm_set_errhandler(comm, own);
-    a = right(comm, &request);
-    a.send_count = a.recv_count = rank + 1, a.recv_counts[f == kAlltoallv ? 0 : size - 1] += rank;
-    if (f == kGatherv || f == kScatterv) a.send_count = a.recv_count = 3;
-    heard[0] = '\0';
-    MPI_Error_class(call(f, 1, &a), &class);
-    CHECK(class == MPI_ERR_TRUNCATE || class == MPI_SUCCESS);
-    fprintf(to, "MPI_%s: %d%s\n", names[f], class, heard);
-    MPI_Comm_free(&comm);
-    MPI_Errhandler_free(&own);
+    for (waits = 1; waits >= 0; --waits) {
+      MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+      MPI_Barrier(comm);
+      disagree_about(f, waits, comm, to);
+      MPI_Comm_free(&comm);
+    }
   }
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  MPI_Barrier(comm);
+  disagree_ahead(comm);
+  MPI_Comm_free(&comm);
+  disagree_about(kBcast, 1, MPI_COMM_WORLD, to);
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  CHECK(sum_is_right(comm, 1));
+  MPI_Comm_free(&comm);
 }
 
 int main(int argc, char** argv) {
