@@ -3,15 +3,14 @@
 
     bench_mpi_suites.py --build FOLDER [--mpi4py SOURCE] [--hpcc SOURCE] [--mpich SOURCE] [--packaged NAMES]
                         [--mpi openmpi|mpich] [--only MODULES] [--ranks N] [--most-ranks N] [--deadline SECONDS]
-                        [--run all|missing] [--quick]
-                        [--json FILE]
+                        [--run all|missing] [--quick] [--json FILE]
 
 SOURCE is a folder with the program's source: mpi4py of the version of Debian's package (3.1.4),
 HPCC 1.5.0, MPICH 4.0.2 (`apt-get source mpich`). Each is built once against each MPI in
 BUILD/foreign. Every module of mpi4py's suite runs on two ranks (--ranks), once plain and once with
-the interposer. HPCC runs in the same way on four ranks (two where the MPI spins), and so do MPICH's
-tests of collectives, communicators, messages and threads, on the ranks that their lists have, four
-(--most-ranks) at most. --deadline: of each of these programs and of the packages'. --packaged scalapack,mumps: the programs of Debian's packages
+the interposer. HPCC and ScaLAPACK's programs run in the same way on four ranks (two where the MPI
+spins), MUMPS's on two, and MPICH's tests of collectives, communicators, messages and threads on the
+ranks that their lists have, four (--most-ranks) at most. --deadline: of each of these programs and of the packages'. --packaged scalapack,mumps: the programs of Debian's packages
 scalapack-mpi-test and mumps-test. The benchmark fails if a test fails with the interposer alone, or a program does not
 end in time with it alone. --only: the modules of mpi4py, folders of MPICH's tests or packages
 whose names contain one of these words (commas between them); --quick is --only cco, the collectives.
@@ -285,11 +284,11 @@ def run_mpich(build, source, mpi, options, rows):
             rows.add(row_of("MPICH's tests", part, mpi, options.most_ranks, outcomes))
 
 
-def run_packaged(build, mpi, options, rows):
+def run_packaged(build, mpi, most_ranks, options, rows):
     """Runs the packages' programs that `rows` wants, and adds a row for each package."""
     with temporary_folder() as folder:
         for suite, ranks, programs, passed in (
-                ("ScaLAPACK", 4, mpi_programs.scalapack_programs(mpi, folder), mpi_programs.scalapack_passed),
+                ("ScaLAPACK", most_ranks, mpi_programs.scalapack_programs(mpi, most_ranks, folder), mpi_programs.scalapack_passed),
                 ("MUMPS", 2, mpi_programs.mumps_programs(mpi), mpi_programs.mumps_passed)):
             if suite.lower() not in options.packaged.split(","):
                 continue
@@ -394,7 +393,7 @@ def main():
             if options.mpich:
                 run_mpich(build, options.mpich.resolve(), mpi, options, rows)
             if options.packaged:
-                run_packaged(build, mpi, options, rows)
+                run_packaged(build, mpi, ranks, options, rows)
     print_rows(rows.rows)
     return 1 if any(row["new"] for row in rows.rows) else 0
 

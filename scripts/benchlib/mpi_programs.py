@@ -54,13 +54,13 @@ def mpich_programs(tests, part, most_ranks):
     return list(once.values())
 
 
-def scalapack_programs(mpi, folder):
-    """Returns ScaLAPACK's programs, which read their input in `folder`. None if the package is not there."""
+def scalapack_programs(mpi, ranks, folder):
+    """Returns ScaLAPACK's programs, which read their input in `folder`, and leave out grids of more ranks. None if the package is not there."""
     tests = pathlib.Path(SCALAPACK.format(mpi=mpi))
     if not tests.exists() or not SCALAPACK_DATA.exists():
         return []
     shutil.copytree(SCALAPACK_DATA, folder, dirs_exist_ok=True)
-    return [Program(path.name, [path], 4, [], folder, None) for path in sorted(tests.glob("x[sdcz]*"))]
+    return [Program(path.name, [path], ranks, [], folder, None) for path in sorted(tests.glob("x[sdcz]*"))]
 
 
 def mumps_programs(mpi):
