@@ -73,7 +73,7 @@ bool Engine::answer(const Question& question, TxPacket& packet) {
   if (parker_)
     if (Parker::Held* const held = parker_->find(seq)) queue_parked(*held);
   if ((question.ask & bit_of(config_.rank)) != 0) {
-    describe(seq, *fragment.operation, packet);
+    describe(seq, *fragment.operation, in_flight_, packet);
     message.flags |= wire::kFlagRaw;
     message.instance = question.instance;
     ++counters_.raws_sent;

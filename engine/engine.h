@@ -250,6 +250,7 @@ class Engine {
     bool mark : 1 = false;     ///< this worker adds nothing to it: it takes no place in the window
     bool bare : 1 = false;     ///< done without bytes, which were for others
     bool to_one : 1 = false;   ///< this worker alone gets its bytes
+    bool prompt : 1 = false;   ///< the switch was told not to keep its bare result
     uint16_t elements = 0;
     DType dtype{};
     Op op{};
@@ -292,8 +293,8 @@ class Engine {
     uint32_t packets = 0;
     uint64_t fragments = 0;
   };
-  void describe(Seq seq, const Operation& operation, TxPacket& packet) const;
-  size_t describe_marks(Seq seq, uint64_t fragments, const Operation& operation,
+  void describe(Seq seq, const Operation& operation, uint32_t in_flight, TxPacket& packet) const;
+  size_t describe_marks(Seq seq, uint64_t fragments, const Operation& operation, uint32_t in_flight,
                         std::span<TxPacket> packets) const;
   size_t prepare_answers(std::span<TxPacket> packets);
   size_t prepare_parked(std::span<TxPacket> packets);
@@ -328,8 +329,12 @@ class Engine {
   void accept_missing_bare_results(Operation& operation, const wire::Message& message, Nanos now);
   void note_mismatch(const wire::Signature& ours, const wire::Message& message);
   /// Whether the worker cannot wait for bare results that the switch keeps: its window is less than
-  /// half of the most that it may have in the switch.
-  bool needs_prompt_results() const { return 2 * uint64_t{window_now()} < most_in_switch(); }
+  /// half of the most that it may have in the switch, and with one more fragment than those in
+  /// flight half of it is used. A window that is halved then has room for a fragment that says so.
+  bool needs_prompt_results(uint32_t in_flight) const {
+    const uint64_t window = window_now();
+    return 2 * window < most_in_switch() && 2 * (uint64_t{in_flight} + 2) > window;
+  }
   uint32_t most_in_switch() const {
     return config_.in_switch == 0 ? config_.window : std::min(config_.window, config_.in_switch);
   }
@@ -362,7 +367,7 @@ class Engine {
   void new_sent(const New& sent, Nanos now);
   size_t prepare_new(std::span<TxPacket> packets, Nanos now);
   uint64_t marks_from(const Operation& operation, Seq seq, Seq end) const;
-  void adjust_windows(const wire::Message& message, Seq seq, bool parked);
+  void adjust_windows(const wire::Message& message, Seq seq, const Fragment& fragment);
   void look_after_overtaken(const Fragment& by, Seq seq);
 
   EngineConfig config_;

@@ -209,7 +209,7 @@ void Engine::complete(Seq seq, Fragment& fragment, const Message& message, Nanos
   // More are overdue: half of those before are recovered.
   if (recoveries_until_look_ != 0 && fragment.bound != 0 && --recoveries_until_look_ == 0)
     next_deadline_ = now;
-  adjust_windows(message, seq, fragment.parked);
+  adjust_windows(message, seq, fragment);
   // The result or a contribution was lost: what the switch gives twice comes in order.
   if ((message.flags & wire::kFlagAgain) != 0) link_loses(seq);
   if (fragment.timeouts == 0 && !fragment.mark && !stood_for)
@@ -253,7 +253,8 @@ bool Engine::is_slowed_by(const Message& message, bool parked) const {
   return next_ - low_ > config_.window / kFarAhead;
 }
 
-void Engine::adjust_windows(const Message& message, Seq seq, bool parked) {
+void Engine::adjust_windows(const Message& message, Seq seq, const Fragment& fragment) {
+  const bool parked = fragment.parked;
   catches_up_ = config_.park_room != 0 && !parked && was_parked(message);
   if (message.flags & wire::kFlagEcn) {
     ++counters_.ecn_marks;
@@ -261,7 +262,7 @@ void Engine::adjust_windows(const Message& message, Seq seq, bool parked) {
   } else {
     // The array is full: a contribution that finds no slot must find room elsewhere.
     if (message.origin == wire::Origin::kFallback && !config_.lossy_link) windows_.go_slower();
-    windows_.unmarked(seq, next_, in_flight_);
+    if (!fragment.mark) windows_.unmarked(seq, next_, in_flight_);
   }
   // The parts of a parked fragment must meet outside the switch.
   windows_.losing(loses_now(seq));

@@ -100,7 +100,7 @@ size_t Engine::prepare_overdue(std::span<TxPacket> packets) {
     if (what_to_do(overdue) == Overdue::kQuery) {
       query(overdue_[i], packets[i]);
     } else {
-      describe(overdue_[i], *overdue.operation, packets[i]);
+      describe(overdue_[i], *overdue.operation, in_flight_, packets[i]);
       if (overdue.again) packets[i].message.flags |= wire::kFlagAgain;
     }
   }
@@ -179,8 +179,7 @@ bool Engine::is_missed(const Fragment& fragment, Seq seq) const {
   if (!config_.lossy_link || seq >= results_end_ || may_go_round(seq)) return false;
   if (fragment.timeouts != 0 || fragment.parked || fragment.mark) return false;
   const Operation& operation = *fragment.operation;
-  return !operation.spec.blocks || needs_prompt_results() ||
-         !operation.is_for_others(seq, config_.rank);
+  return !operation.spec.blocks || fragment.prompt || !operation.is_for_others(seq, config_.rank);
 }
 
 /// A worker sends in order: the result of `end` says that all have sent what is below it. So there
@@ -259,7 +258,7 @@ void Engine::look_after_overtaken(const Fragment& by, Seq seq) {
     // The switch may keep its result; kept results come in the order of their lane.
     const bool same_lane = (seq - overtaken_end_) % config_.lanes == 0;
     if (overtaken.state != State::kDone && !overtaken.mark && overtaken.operation->spec.blocks &&
-        !(by.bare && same_lane) && !needs_prompt_results() &&
+        !(by.bare && same_lane) && !overtaken.prompt &&
         overtaken.operation->is_for_others(overtaken_end_, config_.rank))
       return;
     if (overtaken.state != State::kSent || overtaken.timeouts != 0 || overtaken.parked ||

@@ -11,7 +11,9 @@ namespace ina::client {
 using wire::Message;
 using wire::Type;
 
-void Engine::describe(Seq seq, const Operation& operation, TxPacket& packet) const {
+/// `in_flight`: fragments besides this one.
+void Engine::describe(Seq seq, const Operation& operation, uint32_t in_flight,
+                      TxPacket& packet) const {
   Message& message = packet.message;
   message = Message{};
   message.type = Type::kGrad;
@@ -21,16 +23,16 @@ void Engine::describe(Seq seq, const Operation& operation, TxPacket& packet) con
   message.rank = config_.rank;
   message.lane = static_cast<uint8_t>(seq.value % config_.lanes);
   operation.describe(seq, config_.rank, packet);
-  if (operation.spec.blocks && needs_prompt_results()) message.flags |= wire::kFlagPrompt;
+  if (operation.spec.blocks && needs_prompt_results(in_flight)) message.flags |= wire::kFlagPrompt;
 }
 
 /// So many fragments of others from `seq` on: a run for each lane. 0: there is no room for them.
 size_t Engine::describe_marks(Seq seq, uint64_t fragments, const Operation& operation,
-                              std::span<TxPacket> packets) const {
+                              uint32_t in_flight, std::span<TxPacket> packets) const {
   const uint64_t runs = std::min<uint64_t>(fragments, config_.lanes);
   if (packets.size() < runs) return 0;
   for (uint64_t run = 0; run < runs; ++run) {
-    describe(seq + run, operation, packets[run]);
+    describe(seq + run, operation, in_flight, packets[run]);
     packets[run].message.elements =
         static_cast<uint16_t>((fragments - run + config_.lanes - 1) / config_.lanes);
   }
@@ -66,7 +68,7 @@ size_t Engine::prepare_closings(std::span<TxPacket> packets) {
     if (!may_close(*to_close_[i])) continue;
     std::swap(to_close_[i], to_close_[count]);
     const Operation& operation = *to_close_[count];
-    describe(operation.end() - 1, operation, packets[count]);
+    describe(operation.end() - 1, operation, in_flight_, packets[count]);
     ++count;
   }
   return count;
@@ -102,7 +104,8 @@ size_t Engine::prepare_new(std::span<TxPacket> packets, Nanos now) {
       if (of_blocks) {
         const uint64_t marks = marks_from(operation, seq, end);
         if (marks != 0) {
-          const size_t runs = describe_marks(seq, marks, operation, packets.subspan(count));
+          const size_t runs =
+              describe_marks(seq, marks, operation, in_flight, packets.subspan(count));
           if (runs == 0) break;
           prepared_new_.push_back({New::Kind::kMarks, static_cast<uint32_t>(runs), marks});
           count += runs;
@@ -119,8 +122,7 @@ size_t Engine::prepare_new(std::span<TxPacket> packets, Nanos now) {
         }
       }
       if (!may_send(limit)) break;
-      ++in_flight;
-      describe(seq, operation, packets[count++]);
+      describe(seq, operation, in_flight++, packets[count++]);
       ++seq;
       if (contributions == 0 || prepared_new_.back().kind != New::Kind::kContribution)
         prepared_new_.push_back({New::Kind::kContribution, 0, 0});
@@ -174,6 +176,7 @@ void Engine::new_sent(const New& sent, Nanos now) {
     fragment.operation = operation;
     fragment.mark = sent.kind == New::Kind::kMarks;
     fragment.clocked = clocked_;
+    fragment.prompt = needs_prompt_results(in_flight_);
     if (sent.kind == New::Kind::kClosingLater) continue;
     mark_sent(next_, *operation, now);
     if (!fragment.mark) ++in_flight_;

@@ -319,9 +319,9 @@ TEST_F(CollectivesTest, ARunOfBareResultsGoesOnOverItsOwnFragments) {
   EXPECT_EQ(engine_->counters().results, 3u);
 }
 
-/// The switch keeps bare results of a quarter of a window: no longer one of which less than half is
-/// under way at most.
-TEST_F(CollectivesTest, ASmallWindowWantsItsResultsAtOnce) {
+/// The switch keeps bare results of a quarter of W: no longer those of a worker of which less than
+/// half of W is under way at most, once half of that is.
+TEST_F(CollectivesTest, ASmallWindowWantsItsResultsAtOnceWhenHalfOfItIsUsed) {
   EngineConfig config = engine_->config();
   config.congestion_window = true;
   config.window = 64;
@@ -350,10 +350,42 @@ TEST_F(CollectivesTest, ASmallWindowWantsItsResultsAtOnce) {
   marked.message.flags = wire::kFlagBare | wire::kFlagEcn;
   marked.message.elements = 30;
   receive(marked);
-  EXPECT_LT(engine_->window_now(), 32u);
+  const uint32_t window = engine_->window_now();
+  EXPECT_LT(window, 32u);
   packets = send();
-  ASSERT_FALSE(packets.empty());
-  EXPECT_TRUE(std::ranges::all_of(packets, is_prompt));
+  ASSERT_GT(packets.size(), window / 2);
+  const size_t before = window - packets.size();
+  for (size_t i = 0; i < packets.size(); ++i)
+    EXPECT_EQ(is_prompt(packets[i]), 2 * (before + i + 2) > window) << i;
+}
+
+/// They take no place in the window: what is under way would look small beside it.
+TEST_F(CollectivesTest, FragmentsThatAWorkerAddsNothingToMakeNoWindowLarger) {
+  EngineConfig config = engine_->config();
+  config.congestion_window = config.lossy_link = true;
+  config.window = 64;
+  engine_.emplace(config);
+  std::vector<Block> blocks;
+  for (size_t i = 0; i < 80; ++i)
+    blocks.push_back(
+        {kPerFragment, i * kPerFragment, i * kPerFragment, i < 20 ? uint8_t{1} : kMe, 3});
+  submit(Collective::kAllToAll, blocks);
+  while (!send().empty()) {
+  }
+  const uint32_t first = engine_->window_now();
+  ASSERT_LT(first, 64u);
+  const auto bare = [this](uint64_t seq, uint16_t fragments) {
+    RxPacket packet = result_of(seq);
+    packet.message.collective = Collective::kAllToAll;
+    packet.message.flags = wire::kFlagBare;
+    packet.message.elements = fragments;
+    receive(packet);
+  };
+  bare(0, 20);
+  EXPECT_EQ(engine_->counters().results, 20u);
+  EXPECT_EQ(engine_->window_now(), first);
+  bare(20, 2);
+  EXPECT_EQ(engine_->window_now(), first + 2);
 }
 
 TEST_F(CollectivesTest, AResultForSomebodyElseIsNoResult) {
