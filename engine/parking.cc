@@ -20,10 +20,13 @@ void Engine::on_parked(const Message& message, Nanos now) {
 void Engine::leaves_window(Seq seq, Fragment& fragment, Nanos now) {
   if (fragment.parked || fragment.mark) return;
   fragment.parked = true;
-  fragment.deadline = std::max(fragment.deadline, now + timeout_of(seq, fragment));
+  const bool all_sent = seq < results_end_;
+  const Nanos patience = all_sent ? timeout_of_late(fragment) : timeout_of(seq, fragment);
+  fragment.deadline = std::max(all_sent ? 0 : fragment.deadline, now + patience);
   // Together with others: a look at all that has been sent is not worth it for one.
-  const Nanos together = std::max<Nanos>(1, timeouts_.after(0));
+  const Nanos together = std::max<Nanos>(1, all_sent ? patience : timeouts_.after(0));
   fragment.deadline += together - fragment.deadline % together;
+  next_deadline_ = std::min(next_deadline_, fragment.deadline);
   --in_flight_;
   ++parked_;
   ++counters_.parked;

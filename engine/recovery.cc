@@ -182,6 +182,15 @@ bool Engine::is_missed(const Fragment& fragment, Seq seq) const {
   return !operation.spec.blocks || fragment.prompt || !operation.is_for_others(seq, config_.rank);
 }
 
+/// Of a parked fragment that all have sent now. Its last contribution may wait at the fallback, but
+/// a link that can lose may have lost the result.
+Nanos Engine::timeout_of_late(const Fragment& parked) const {
+  const Nanos patient = timeouts_.after(parked.timeouts);
+  if (!config_.lossy_link || !timeouts_.round_trip.known()) return patient;
+  return std::min(patient, std::max(timeouts_.between_questions(time_of_answers()),
+                                    timeouts_.round_trip.late()));
+}
+
 /// A worker sends in order: the result of `end` says that all have sent what is below it. So there
 /// is no slow worker left to be patient with. A fragment that has been asked for since then is lost
 /// if the link loses.
@@ -190,7 +199,7 @@ void Engine::expect_late(Seq begin, Seq end, Nanos now) {
     Fragment& late = fragment(seq);
     if (late.state != State::kSent) continue;
     if (late.parked) {
-      late.deadline = std::min(late.deadline, now + timeouts_.after(late.timeouts));
+      late.deadline = std::min(late.deadline, now + timeout_of_late(late));
     } else if (is_missed(late, seq) || (late.timeouts > 1 && loses_now(seq))) {
       late.timeouts = std::min<uint8_t>(late.timeouts, 1);
       late.deadline = std::min(late.deadline, now + timeouts_.between_questions(time_of_answers()));

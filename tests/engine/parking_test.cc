@@ -88,7 +88,7 @@ class ParkingTest : public testing::Test {
     packet.payload = reinterpret_cast<const std::byte*>(values.data());
     packet.payload_bytes = static_cast<uint32_t>(values.size() * 4);
     PlainCopier copier;
-    engine_->on_packets({&packet, 1}, 0, copier);
+    engine_->on_packets({&packet, 1}, now_, copier);
   }
   void late_part(uint64_t seq, uint32_t rank, int32_t value, uint32_t epoch = kEpoch) {
     receive(Type::kPart, seq, bit_of(Rank{static_cast<uint8_t>(rank)}), {value}, Origin::kParker,
@@ -101,6 +101,7 @@ class ParkingTest : public testing::Test {
   }
   const EngineCounters& counters() const { return engine_->counters(); }
 
+  Nanos now_ = 0;  ///< of what is received
   std::optional<Engine> engine_;
   std::vector<int32_t> data_;
   std::vector<std::vector<std::byte>> payloads_;
@@ -194,6 +195,25 @@ TEST_F(ParkingTest, WhereLinksLoseTheSwitchIsAskedForIt) {
     if (packet.message.type == Type::kQuery && packet.message.seq == 0) questions.push_back(packet);
   ASSERT_EQ(questions.size(), 1u);
   EXPECT_NE(questions[0].message.flags & wire::kFlagQuick, 0);
+}
+
+/// All have sent it, as a later result says. So its own is late or lost.
+TEST_F(ParkingTest, WhereLinksMayLoseNobodyWaitsForATimeOutOnceAllHaveSentIt) {
+  for (const bool parked_first : {true, false}) {
+    SCOPED_TRACE(parked_first);
+    EngineConfig lossy;
+    lossy.lossy_link = true;
+    start(lossy);
+    now_ = 0;
+    while (!send().empty()) continue;  // paced
+    now_ = 10'000;
+    if (parked_first) receive(Type::kParked, 0, 0b011);
+    receive(Type::kResult, 3, 0b111, {5}, Origin::kSwitch);
+    if (!parked_first) receive(Type::kParked, 0, 0b011);
+    EXPECT_TRUE(std::ranges::any_of(send(lossy.rto_min_ns / 2), [](const TxPacket& packet) {
+      return packet.message.type == Type::kQuery && packet.message.seq == 0;
+    }));
+  }
 }
 
 TEST_F(ParkingTest, ItSaysThatItsWindowIsFull) {

@@ -541,6 +541,22 @@ TEST(Cluster, WithoutStragglersHelpCostsNothing) {
   }
 }
 
+/// All have sent such a fragment when later ones have results. So nobody waits long for its own.
+TEST(Cluster, TheLostResultOfAParkedFragmentIsAskedForBeforeATimeOut) {
+  ClusterSpec spec = one_job(16'000'000);
+  spec.jobs[0].workers = 16;
+  spec.fabric.racks[0].link.loss = 0.001;
+  spec.home = Home::kSpill;
+  spec.rto_min_ns = 20 * kMs;
+  spec.rto_max_ns = 40 * kMs;
+  const double off = seconds(spec);
+  spec.window = 4096;
+  spec.in_switch = 64;
+  spec.park_patience_ns = kShortPatience;
+  spec.help = Help::kFallback;
+  for (spec.seed = 1; spec.seed <= 3; ++spec.seed) EXPECT_LT(seconds(spec), 1.5 * off) << spec.seed;
+}
+
 TEST(Cluster, WhatDoesNotEndIsAViolation) {
   ClusterSpec spec = crowd();
   spec.limit_ns = kMs / 10;  // not even the first job is done by then
