@@ -148,10 +148,7 @@ Nanos Engine::timeout_of(Seq seq, const Fragment& fragment) const {
 /// Until the first question. Where links have lost packets of late, a late result is more likely
 /// lost, and the switch can say so at once.
 Nanos Engine::timeout_of_sent(Seq seq, const Fragment& fragment) const {
-  const Nanos patient = timeouts_.after(fragment.timeouts);
-  const RoundTrip& rtt = timeouts_.round_trip;
-  if (!loses_now(seq) || !rtt.known()) return patient;
-  return std::min(patient, std::max(timeouts_.between_questions(time_of_answers()), rtt.late()));
+  return loses_now(seq) ? timeout_of_late(fragment) : timeouts_.after(fragment.timeouts);
 }
 
 /// Nothing overtakes what was sent last. So the oldest fragment is asked for when it has been that
@@ -182,10 +179,10 @@ bool Engine::is_missed(const Fragment& fragment, Seq seq) const {
   return !operation.spec.blocks || fragment.prompt || !operation.is_for_others(seq, config_.rank);
 }
 
-/// Of a parked fragment that all have sent now. Its last contribution may wait at the fallback, but
-/// a link that can lose may have lost the result.
-Nanos Engine::timeout_of_late(const Fragment& parked) const {
-  const Nanos patient = timeouts_.after(parked.timeouts);
+/// Of a fragment whose result may be lost: of a parked one that all have sent now, too, though its
+/// last contribution may wait at the fallback.
+Nanos Engine::timeout_of_late(const Fragment& late) const {
+  const Nanos patient = timeouts_.after(late.timeouts);
   if (!config_.lossy_link || !timeouts_.round_trip.known()) return patient;
   return std::min(patient, std::max(timeouts_.between_questions(time_of_answers()),
                                     timeouts_.round_trip.late()));

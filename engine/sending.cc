@@ -176,7 +176,7 @@ void Engine::new_sent(const New& sent, Nanos now) {
     fragment.operation = operation;
     fragment.mark = sent.kind == New::Kind::kMarks;
     fragment.clocked = clocked_;
-    fragment.prompt = needs_prompt_results(in_flight_);
+    fragment.prompt = operation->spec.blocks && needs_prompt_results(in_flight_);
     if (sent.kind == New::Kind::kClosingLater) continue;
     mark_sent(next_, *operation, now);
     if (!fragment.mark) ++in_flight_;
