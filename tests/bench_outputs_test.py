@@ -15,7 +15,7 @@ SCRIPTS = pathlib.Path(__file__).resolve().parent.parent / "scripts"
 
 def run(script, *arguments):
     return subprocess.run([sys.executable, "-B", script, "--build", "/no/such/build", *arguments],
-                          capture_output=True, text=True, timeout=60, check=False)
+                          capture_output=True, text=True, timeout=600, check=False)
 
 
 def writers():

@@ -63,7 +63,7 @@ class Structure(unittest.TestCase):
                 continue
             with self.subTest(path.name):
                 done = subprocess.run([sys.executable, "-B", path, "--help"], capture_output=True,
-                                      text=True, timeout=60, check=False)
+                                      text=True, timeout=600, check=False)
                 self.assertEqual(done.returncode, 0, done.stderr)
                 for option in ("--build", "--quick", "--json"):
                     self.assertIn(option, done.stdout)
@@ -186,7 +186,7 @@ class Processes(unittest.TestCase):
                    "    print(folder, flush=True)\n"
                    "    os.kill(os.getpid(), signal.SIGTERM)\n")
         done = subprocess.run([sys.executable, "-B", "-c", program], capture_output=True, text=True,
-                              timeout=60, cwd=SCRIPTS, check=False)
+                              timeout=600, cwd=SCRIPTS, check=False)
         self.assertEqual(done.returncode, 128 + signal.SIGTERM, done.stderr)
         self.assertFalse(pathlib.Path(done.stdout.strip()).exists())
 

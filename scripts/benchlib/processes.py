@@ -15,7 +15,7 @@ import time
 
 from benchlib.errors import BenchError
 
-STOP_DEADLINE_S = 10
+STOP_DEADLINE_S = 60
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 LIBC = ctypes.CDLL(None)
 

@@ -7,8 +7,8 @@ import time
 from benchlib import processes
 from benchlib.errors import BenchError, Unavailable
 
-START_DEADLINE_S = 20
-STATUS_DEADLINE_S = 20
+START_DEADLINE_S = 120
+STATUS_DEADLINE_S = 120
 
 # As conf/demo.yaml: 8 KiB slots, one job at a time.
 SLOT_BYTES = 8192

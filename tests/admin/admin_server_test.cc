@@ -38,7 +38,7 @@ using Code = grpc::StatusCode;
 using Stub = v1::Administration::Stub;
 
 constexpr Nanos kSecond = 1'000'000'000;
-constexpr auto kDeadline = std::chrono::seconds(20);
+constexpr auto kDeadline = std::chrono::seconds(120);
 
 std::string read_file(const std::string& path) {
   std::stringstream text;

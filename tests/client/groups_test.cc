@@ -29,7 +29,7 @@ using test::SwitchProcess;
 using test::TestSwitch;
 using testing::HasSubstr;
 
-constexpr int64_t kLongUs = 120'000'000;
+constexpr int64_t kLongUs = 600'000'000;
 /// That is to pass; joining takes less.
 #ifdef INA_SLOW_BUILD
 constexpr int64_t kShortUs = 10'000'000;

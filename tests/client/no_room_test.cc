@@ -20,7 +20,7 @@ using control::Json;
 using test::TestSwitch;
 using testing::HasSubstr;
 
-constexpr Nanos kTimeoutNs = 10'000'000'000;
+constexpr Nanos kTimeoutNs = 120'000'000'000;
 
 Json no_room() {
   return {{"type", "refused"},

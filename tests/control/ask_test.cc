@@ -30,7 +30,7 @@ extern "C" ssize_t sendmsg(int fd, const msghdr* message, int flags) {
 namespace ina::control {
 namespace {
 
-constexpr Nanos kTimeoutNs = 10'000'000'000;
+constexpr Nanos kTimeoutNs = 120'000'000'000;
 
 class Ask : public testing::Test {
  protected:

@@ -24,7 +24,7 @@ using test::CertificateAuthority;
 using test::CertificateFiles;
 using testing::HasSubstr;
 
-constexpr Nanos kTimeoutNs = 10'000'000'000;
+constexpr Nanos kTimeoutNs = 120'000'000'000;
 
 std::string framed(const std::string& text) {
   const size_t n = text.size();

@@ -34,7 +34,7 @@ class Test:
     def run(self, command):
         """Returns exit status, stdout, stderr. The latter two are bytes, because they may not be
         UTF-8."""
-        done = subprocess.run(command, capture_output=True, timeout=60, stdin=subprocess.DEVNULL,
+        done = subprocess.run(command, capture_output=True, timeout=600, stdin=subprocess.DEVNULL,
                               check=False)
         return done.returncode, done.stdout, done.stderr
 

@@ -21,7 +21,7 @@ import soak  # noqa: E402
 BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
 SECONDS = 120
 PAUSE_US = 30_000  # most of the time is for other tests
-DEADLINE_S = 540
+DEADLINE_S = 600
 EMPTY = {"descriptors": 20, "threads": 12, "mbufs": 3, "slots_used": 0, "slots_reserved": 0, "memory_used_bytes": 0}
 
 

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-DEADLINE_S = 60
+DEADLINE_S = 600
 COLUMNS, LINES = 100, 40
 
 

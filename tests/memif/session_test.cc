@@ -21,7 +21,7 @@ using test::RawWorker;
 using test::TestSwitch;
 using testing::HasSubstr;
 
-constexpr Nanos kTimeoutNs = 5'000'000'000;
+constexpr Nanos kTimeoutNs = 120'000'000'000;
 const wire::Address kOurs{{2, 0, 0, 0, 0, 0xfe}, 0x0a000001, 7584};
 
 struct FakeInterfaces : Interfaces {

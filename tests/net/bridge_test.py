@@ -30,7 +30,7 @@ print(count, digest.hexdigest(), flush=True)
 
 SEND = """
 import random, socket, sys
-with socket.create_connection((sys.argv[1], 5000), timeout=50) as connection:
+with socket.create_connection((sys.argv[1], 5000), timeout=600) as connection:
     connection.sendall(random.Random(int(sys.argv[2])).randbytes(int(sys.argv[3])))
 """
 
@@ -116,7 +116,7 @@ class Test:
             assert server.stdout.readline() == "ready\n"
             sender.run(sys.executable, "-c", SEND, receiver.ip, seed, COPY_BYTES)
             digest = hashlib.sha256(random.Random(seed).randbytes(COPY_BYTES)).hexdigest()
-            received = server.communicate(timeout=60)[0]
+            received = server.communicate(timeout=600)[0]
             assert received == f"{COPY_BYTES} {digest}\n", received
         after, _ = self.status()
         assert after["port0"]["forwarded"] - before["port0"]["forwarded"] > COPY_BYTES / self.bed.mtu

@@ -18,10 +18,9 @@ import tempfile
 import unittest
 
 import namespaces
-from namespaces import NetworkTestBed, wait_until
+from namespaces import DEADLINE_S, NetworkTestBed, wait_until
 
 INA_SWITCHD, INACTL, LOAD_WORKER, DECODE_PCAP, INA_LUA = sys.argv[1:6]
-DEADLINE_S = 60
 TYPES = ("GRAD PART RESULT QUERY POLL SENT NOTYET HAVE DEFER REMIND PARK PARKED STALE").split()
 # Messages of the workers, where the fallback is, while slots are few and frames are lost. (HAVE
 # occurs only by chance, since the switch repeats lost results; tests/wire has one.)

@@ -14,13 +14,12 @@ import unittest
 import hostile
 import namespaces
 from hostile import Attacker, HostileBed, drops, job, more
-from namespaces import wait_until
+from namespaces import DEADLINE_S, wait_until
 
 INA_SWITCHD, LOAD_WORKER, INA_HOSTILE = sys.argv[1:4]
 ELEMENTS = 5000
 FRAMES = 2000  # of each attack
 RATE_PPS = 50_000
-DEADLINE_S = 60
 
 
 class HostileTest(unittest.TestCase):

@@ -15,12 +15,11 @@ import tempfile
 import unittest
 
 import namespaces
-from namespaces import NetworkTestBed
+from namespaces import DEADLINE_S, NetworkTestBed
 
 INA_SWITCHD, INACTL, LOAD_WORKER = sys.argv[1:4]
 VETH_CHANNELS = sys.argv[4] if len(sys.argv) > 4 else None
 SECOND_WORKER = pathlib.Path(__file__).with_name("second_worker.py")
-DEADLINE_S = 60
 HOSTS = 3
 FLOWS = 64
 UDP_PORT = 7584  # the port of lane 0

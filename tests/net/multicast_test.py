@@ -10,11 +10,10 @@ import tempfile
 import unittest
 
 import namespaces
-from namespaces import Host, NetworkTestBed
+from namespaces import DEADLINE_S, Host, NetworkTestBed
 
 INA_SWITCHD, INACTL, LOAD_WORKER = sys.argv[1:4]
 SECOND_WORKER = pathlib.Path(__file__).with_name("second_worker.py")
-DEADLINE_S = 60
 ELEMENTS, TIMES = 20_000, 5
 ATTEMPTS = 5
 # On a busy machine a worker may pause for long; requests for its results would disturb the counts.

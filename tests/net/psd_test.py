@@ -13,10 +13,9 @@ import unittest
 
 import namespaces
 import second_worker
-from namespaces import NetworkTestBed, wait_until
+from namespaces import DEADLINE_S, NetworkTestBed, wait_until
 
 INA_SWITCHD, INACTL, LOAD_WORKER, INA_PSD = sys.argv[1:5]
-DEADLINE_S = 60
 SERVER = 2  # the server's host
 FALLBACK_RANK = 64
 SEND = """

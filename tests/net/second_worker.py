@@ -32,7 +32,7 @@ RAW = 4
 SUM = 1
 ALLREDUCE = 1
 DTYPES = {"int32": (2, "i"), "float32": (4, "f")}
-DEADLINE_S = 60
+DEADLINE_S = 600
 
 
 def crc_table():

@@ -9,10 +9,9 @@ import tempfile
 import unittest
 
 import namespaces
-from namespaces import NetworkTestBed
+from namespaces import DEADLINE_S, NetworkTestBed
 
 INA_SWITCHD, INACTL, LOAD_WORKER = sys.argv[1:4]
-DEADLINE_S = 60
 SWITCH_IP = {10: "10.78.0.254", 20: "10.79.0.254"}
 
 

@@ -15,11 +15,10 @@ import time
 import unittest
 
 import namespaces
-from namespaces import NetworkTestBed, wait_until
+from namespaces import DEADLINE_S, NetworkTestBed, wait_until
 
 INA_SWITCHD, INACTL, LOAD_WORKER, GRID_WORKER, GROUP_WORKER, TRAFFIC_WORKER = sys.argv[1:7]
 SECOND_WORKER = pathlib.Path(__file__).with_name("second_worker.py")
-DEADLINE_S = 60
 
 
 class BedTest(unittest.TestCase):
@@ -429,7 +428,7 @@ class OverAfXdp(EveryTransport, BedTest):
                           "print(connection.recv(5, socket.MSG_WAITALL).decode(), flush=True)\n")
         self.assertEqual(server.stdout.readline(), "ready\n")
         a.run(sys.executable, "-c", "import socket, sys\n"
-              "with socket.create_connection((sys.argv[1], 5000), timeout=20) as connection:\n"
+              "with socket.create_connection((sys.argv[1], 5000), timeout=600) as connection:\n"
               "    connection.sendall(b'hello')\n", b.ip)
         self.assertEqual(server.stdout.readline(), "hello\n")
         self.await_results(bed, 100)

@@ -23,7 +23,7 @@ from benchlib.mpi import AS_ROOT, MPIRUN  # noqa: E402
 from namespaces import NetworkTestBed, require_root, wait_until  # noqa: E402
 
 HOSTS = 2
-DEADLINE_S = 120
+DEADLINE_S = 600
 AGGREGATOR = "aggregator: {slot_bytes: 1 KiB, slots: 1024, policy: esa}\n"
 
 PYTHON = """

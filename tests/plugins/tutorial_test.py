@@ -16,7 +16,7 @@ sys.path.insert(0, str(SOURCE / "tests/plugins"))
 
 import snippets  # noqa: E402
 
-DEADLINE_S = 240
+DEADLINE_S = 600
 
 
 def blocks(kind):

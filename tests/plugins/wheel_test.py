@@ -13,7 +13,7 @@ import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
 INSTALLED, SWITCHD = (pathlib.Path(sys.argv.pop(1)).resolve() for _ in range(2))
-DEADLINE_S = 240
+DEADLINE_S = 600
 
 # Prints "own" if all libraries of the project come from the wheel.
 OWN_LIBRARIES = """

@@ -182,7 +182,7 @@ class FullJob {
   }
 
  private:
-  static constexpr Nanos kTimeoutNs = 10'000'000'000;
+  static constexpr Nanos kTimeoutNs = 120'000'000'000;
 
   void fill(const TestSwitch& sw) {
     test::as_user(kUser, [&] {

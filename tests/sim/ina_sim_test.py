@@ -37,7 +37,7 @@ def answer(*arguments):
 
 
 def run(*arguments):
-    return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=60)
+    return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=600)
 
 
 class InaSim(unittest.TestCase):

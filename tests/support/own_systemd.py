@@ -15,7 +15,7 @@ import socket
 import subprocess
 import time
 
-DEADLINE_S = 120
+DEADLINE_S = 600
 OPERATIONS_MD = pathlib.Path(__file__).resolve().parent.parent.parent / "docs/operations.md"
 
 CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_IPC_LOCK": 14, "CAP_BPF": 39}

@@ -50,7 +50,7 @@ class RawWorker {
   std::unique_ptr<client::ShmTransport> transport;
 
  private:
-  static constexpr Nanos kTimeoutNs = 5'000'000'000;
+  static constexpr Nanos kTimeoutNs = 120'000'000'000;
 
   void attach(control::Received answer) {
     joined = answer.body;

@@ -3,7 +3,7 @@
 import pathlib
 import time
 
-DEADLINE_S = 60  # for things that take a second at most
+DEADLINE_S = 600  # ends what hangs; nothing that works takes a tenth of it, even on a loaded machine
 
 
 def wait_until(what, condition):

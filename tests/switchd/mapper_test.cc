@@ -20,7 +20,7 @@ namespace ina::switchd {
 namespace {
 
 constexpr size_t kBytes = size_t{64} << 20;
-constexpr Nanos kDeadlineNs = 20'000'000'000;
+constexpr Nanos kDeadlineNs = 120'000'000'000;
 const std::string kAlice = "uid:1000", kBob = "uid:1001";
 
 Mapper::Done await(Mapper& mapper) {

@@ -30,7 +30,7 @@ using test::RawWorker;
 using test::TestSwitch;
 using testing::HasSubstr;
 
-constexpr Nanos kTimeoutNs = 10'000'000'000;
+constexpr Nanos kTimeoutNs = 120'000'000'000;
 /// Limit for requests that must not wait for another one that takes a minute.
 constexpr Nanos kAtOnceNs = 8'000'000'000;
 

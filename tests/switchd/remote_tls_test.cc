@@ -22,7 +22,7 @@ using test::Peer;
 using test::TestSwitch;
 using testing::HasSubstr;
 
-constexpr Nanos kTimeoutNs = 10'000'000'000;
+constexpr Nanos kTimeoutNs = 120'000'000'000;
 const std::string kRed = "red-token-0123456789";
 
 class RemoteTlsTest : public testing::Test {

@@ -20,7 +20,7 @@ RECORD_HEADER_BYTES = 16
 def first_frame(generator):
     with tempfile.TemporaryDirectory() as folder:
         pcap = pathlib.Path(folder, 'golden.pcap')
-        subprocess.run([generator, str(pcap)], check=True, timeout=60)
+        subprocess.run([generator, str(pcap)], check=True, timeout=600)
         data = pcap.read_bytes()[PCAP_HEADER_BYTES:]
     length = int.from_bytes(data[8:12], sys.byteorder)
     return data[RECORD_HEADER_BYTES:RECORD_HEADER_BYTES + length]

@@ -82,7 +82,7 @@ def dissect(pcap, lua, fields):
                '-E', 'aggregator=,', '-o', 'ip.check_checksum:TRUE']
     for field in fields:
         command += ['-e', field]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     if done.returncode != 0:
         sys.exit(f'tshark failed:\n{done.stderr}')
     if 'ina.lua' in done.stderr or 'Lua Error' in done.stdout:
@@ -98,7 +98,7 @@ def main():
     fields = sorted({field for frame in EXPECTED for field in frame})
     with tempfile.TemporaryDirectory() as folder:
         pcap = pathlib.Path(folder, 'golden.pcap')
-        subprocess.run([generator, str(pcap)], check=True, timeout=60)
+        subprocess.run([generator, str(pcap)], check=True, timeout=600)
         rows = dissect(pcap, lua, fields)
     wrong = [] if len(rows) == len(EXPECTED) else [f'{len(rows)} frames, not {len(EXPECTED)}']
     for number, (row, expected) in enumerate(zip(rows, EXPECTED), start=1):

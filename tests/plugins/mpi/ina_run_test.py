@@ -14,7 +14,7 @@ INA_RUN = pathlib.Path(__file__).resolve().parents[3] / "programs/run/ina-run"
 SWITCHD, *rest = sys.argv[1:]
 MPIS = {rest[i]: (pathlib.Path(rest[i + 1]).resolve(), rest[i + 2]) for i in range(0, len(rest), 3)}
 del sys.argv[1:]
-DEADLINE_S = 120
+DEADLINE_S = 600
 # Open MPI starts nothing as root otherwise.
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 

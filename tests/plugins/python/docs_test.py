@@ -36,7 +36,7 @@ class DocsTest(unittest.TestCase):
             ranks = [subprocess.Popen([sys.executable, program], env=dict(environment, INA_RANK=str(r)),
                                       stdout=subprocess.PIPE, text=True) for r in range(RANKS)]
             for rank in ranks:
-                output, _ = rank.communicate(timeout=60)
+                output, _ = rank.communicate(timeout=600)
                 self.assertEqual(rank.returncode, 0, output)
                 self.assertIn("bytes of sums that the switch made", output)
 

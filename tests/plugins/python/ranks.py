@@ -16,7 +16,7 @@ import numpy  # noqa: E402
 import ina  # noqa: E402
 import plugin_switch  # noqa: E402
 
-DEADLINE_S = 60
+DEADLINE_S = 600
 TIMEOUT_S = 20
 _fork = multiprocessing.get_context("fork")
 

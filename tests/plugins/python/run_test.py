@@ -21,7 +21,7 @@ with ina.Context() as job:
     print(job.allreduce(numpy.full(3, 1.5))[0])
 """
 SWITCHD = BUILD / "switchd/ina-switchd"
-DEADLINE_S = 60
+DEADLINE_S = 600
 
 
 def alive(pid):

@@ -25,7 +25,7 @@ import torch.distributed as dist  # noqa: E402
 import ina.torch  # noqa: E402,F401
 import plugin_switch  # noqa: E402
 
-DEADLINE_S = 120
+DEADLINE_S = 600
 GROUP_TIMEOUT = datetime.timedelta(seconds=60)
 
 _fork = multiprocessing.get_context("fork")

@@ -41,7 +41,7 @@ class TicketsTest(SwitchTest):
 
     def inactl(self, *arguments):
         return subprocess.run([ranks.BUILD / "programs/inactl/inactl", *arguments, "--socket", self.switch.socket],
-                              capture_output=True, text=True, timeout=30, check=True).stdout
+                              capture_output=True, text=True, timeout=600, check=True).stdout
 
     def create(self, name, workers):
         made = self.inactl("create", name, "--workers", str(workers), "--tenant", "vision", "--json")
