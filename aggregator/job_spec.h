@@ -79,22 +79,36 @@ struct JobSpec {
   uint64_t* placed = nullptr;
   Fallback* spill = nullptr;  ///< the job's fallback if its home is this lane
 
+  /// Fragments that each worker may have in the switch with help, where there are so many slots. A
+  /// hashed array has no room for some fragment long before its last slot is taken, and then the
+  /// fragment goes over links. Where the fallback is in the switch, that costs nothing.
+  static uint32_t most_in_switch(uint64_t slots, Home home_of_fallback) {
+    if (home_of_fallback == Home::kSpill) return UINT32_MAX;
+    return static_cast<uint32_t>(std::clamp<uint64_t>(slots / 4 * 3, 1, UINT32_MAX));
+  }
   /// Help with `in_switch` fragments that each worker may have in the switch. A worker with almost
-  /// none of them left is held up. From then on fragments are parked at half the distance that
-  /// workers keep to (client::Engine): half of them wait for others, and half go on. Where the
-  /// fallback is in the switch, help begins later: nothing tells it that it does not pay.
-  void park_by(uint32_t in_switch, Home home_of_fallback) {
-    park_window = in_switch;
-    park_begin = in_switch / (home_of_fallback == Home::kSpill ? 2 : 4);
-    park_pressure = in_switch / 8 * 7;
-    park_after = std::max(1u, in_switch / 8);
-    park_worth = home_of_fallback == Home::kSpill ? 0 : kWorthOfMessages;
+  /// none of them left, or with almost as many as there are slots, is held up. From then on
+  /// fragments are parked at half the distance that workers keep to (client::Engine): half of them
+  /// wait for others, and half go on. Where the fallback is in the switch, help begins later:
+  /// nothing tells it that it does not pay.
+  void park_by(uint32_t in_switch, uint64_t slots, Home home_of_fallback) {
+    const auto most = static_cast<uint32_t>(std::min<uint64_t>(in_switch, slots));
+    park_window = most;
+    park_begin = most / (home_of_fallback == Home::kSpill ? 2 : 4);
+    park_pressure = most / 8 * 7;
+    park_after = std::max(1u, most / 8);
+    park_worth = home_of_fallback == Home::kSpill
+                     ? 0
+                     : std::max(kWorthOfMessages, kWorthOfTries + 1.0 / workers);
   }
 
   /// Of parked fragments, messages go over links that all-reduces fill already: about one for two
   /// contributions. So a third of the time must be lost before help gains anything, and somewhat
   /// more for a try to be worth its cost.
   static constexpr double kWorthOfMessages = 0.4;
+  /// The results of parked fragments go over the links of all workers but one: of two workers, each
+  /// over the same one, as many as its own contributions.
+  static constexpr double kWorthOfTries = 0.1;
   /// Whether help pays is judged by so many patiences: several turns of a slow worker.
   static constexpr Nanos kHorizonPatiences = 500;
   /// Where help did not pay, it is tried again after so many horizons, then twice as many.

@@ -29,7 +29,7 @@ LateWorkers::LateWorkers(const JobSpec& spec)
   lockstep_ = Lockstep(spec.workers, spec.park_window, patience_, horizon());
   lockstep_.begin(progresses(), {}, 0);
   lost_ = LostTime(horizon());
-  lost_.begin(spec.start, spec.start, 0);
+  lost_.begin(progresses(), 0);
   resting_ = worth_ > 0;
 }
 
@@ -50,11 +50,16 @@ Seq LateWorkers::slowest() const {
   return *std::ranges::min_element(progresses());
 }
 
-bool LateWorkers::is_held_up() const {
-  if (newest() >= slowest() + pressure_) return true;
-  for (Bitmap left = out_of_room_; left != 0; left &= left - 1)
-    if (progress(static_cast<size_t>(std::countr_zero(left))) > slowest()) return true;
-  return false;
+Bitmap LateWorkers::held_up() const {
+  const Seq slowest = this->slowest();
+  Bitmap found = 0;
+  for (size_t rank = 0; rank < workers_; ++rank) {
+    const Bitmap bit = Bitmap{1} << rank;
+    if (progress(rank) >= slowest + pressure_ ||
+        ((out_of_room_ & bit) != 0 && progress(rank) > slowest))
+      found |= bit;
+  }
+  return found;
 }
 
 Seq LateWorkers::newest() const {
@@ -66,7 +71,7 @@ void LateWorkers::watch(Nanos now) {
   watch_at_ = now + patience_;
   find_slowest(now);
   note_moves(now);
-  if (resting_) lost_.look(slowest(), newest(), is_held_up(), now);
+  if (resting_) lost_.look(progresses(), held_up(), now);
 }
 
 /// Where an operation begins, another worker is the last one for a moment.
@@ -121,7 +126,7 @@ bool LateWorkers::help_pays(Nanos now) {
                 : std::min(JobSpec::kRestHorizons * horizon(), JobSpec::kRestNs);
   rests_until_ = now + rest_;
   resting_ = true;
-  lost_.begin(slowest(), newest(), now);
+  lost_.begin(progresses(), now);
   late_ = 0;
   waited_for_ = 0;
   return false;

@@ -62,7 +62,7 @@ class LateWorkers {
   void find_slowest(Nanos now);
   void note_moves(Nanos now);
   Seq newest() const;
-  bool is_held_up() const;
+  Bitmap held_up() const;
   std::span<const Seq> progresses() const { return std::span(progress_).first(workers_); }
 
   // Of the JobSpec.

@@ -3,22 +3,27 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <span>
 
 #include "wire/types.h"
 
 namespace ina::aggregator {
 
+/// Compares what all workers have done to what the slowest of them could have done had nothing held
+/// it up. A worker that is always slow is never held up: then nothing is lost, however long the
+/// others wait. A worker that has stopped will go on some time, as fast as ever.
 class LostTime {
  public:
   LostTime() = default;
   /// `horizon`: what was longer ago counts less than a third.
   explicit LostTime(Nanos horizon) : horizon_(std::max(horizon, kLeastHorizonNs)) {}
 
-  /// Forgets what was lost, but not how fast workers are that nobody holds up.
-  void begin(Seq slowest, Seq newest, Nanos now);
-  /// `slowest`, `newest`: 1 + the last fragment of the worker that is behind, and ahead, of all.
-  /// `held_up`: a worker that is ahead has no room to go on.
-  void look(Seq slowest, Seq newest, bool held_up, Nanos now);
+  /// Forgets what was lost, but not how fast workers are that nothing holds up.
+  void begin(std::span<const Seq> progress, Nanos now);
+  /// `progress`: 1 + the last fragment that each worker has contributed to. `held_up`: those that
+  /// have no room to go on.
+  void look(std::span<const Seq> progress, Bitmap held_up, Nanos now);
   /// Whether more than this part of the time is lost. Little of it has been seen at first, and
   /// counts for little.
   bool is_above(double part) const;
@@ -27,17 +32,22 @@ class LostTime {
   /// Where patience is none.
   static constexpr Nanos kLeastHorizonNs = 100'000;
 
-  void note_rate(double per_ns, bool held_up);
+  struct Worker {
+    Seq before;              ///< progress at the last look
+    double free_per_ns = 0;  ///< fragments, while nothing holds it up; 0: not seen yet
+    double still_ns = 0;     ///< without any
+    double could = 0;        ///< fragments of the horizon, had nothing held it up
+  };
+  void look_at(Worker& worker, Seq progress, bool held_up, double span, double kept);
 
   Nanos horizon_ = 1;
   Nanos looked_at_ = 0;
-  bool held_up_ = false;
-  Seq slowest_;
-  Seq newest_;
-  double free_per_ns_ = 0;  ///< fragments, of the first worker while nothing holds it up
-  // Of the horizon.
-  double active_ns_ = 0;  ///< something was under way
-  double lost_ns_ = 0;
+  Bitmap held_up_ = 0;
+  uint32_t workers_ = 0;
+  std::array<Worker, kMaxWorkers> each_{};
+  double best_per_ns_ = 0;  ///< of all workers
+  double done_ = 0;         ///< fragments of the horizon, of an average worker
+  double active_ns_ = 0;    ///< of the horizon: something was under way
 };
 
 }  // namespace ina::aggregator

@@ -354,6 +354,7 @@ class Engine {
   Nanos timeout_of(Seq seq, const Fragment& fragment) const;
   Nanos timeout_of_sent(Seq seq, const Fragment& fragment) const;
   Nanos timeout_of_late(const Fragment& late) const;
+  Nanos timeout_of_parked(const Fragment& late) const;
   /// A link has lost something lately, and the switch answers questions.
   bool loses_now(Seq seq) const {
     return config_.lossy_link && !config_.fixed_slots && seq < losses_end_;

@@ -19,6 +19,8 @@ constexpr uint8_t kQueryEvery = 4;
 constexpr Nanos kReorderNs = 100'000;
 // A link that has lost something is one that loses for so many times what may be in the switch.
 constexpr uint64_t kLossyWindows = 4;
+// The switch gives out a result that it has kept within less, queues included.
+constexpr Nanos kParkedRoundTrips = 16;
 
 }  // namespace
 
@@ -188,6 +190,16 @@ Nanos Engine::timeout_of_late(const Fragment& late) const {
                                     timeouts_.round_trip.late()));
 }
 
+/// Of a parked fragment that all have sent now. Where the switch keeps it, its result waits for
+/// nothing but this worker's link. Smoothed round trips hold the waits for a slow worker.
+Nanos Engine::timeout_of_parked(const Fragment& late) const {
+  const RoundTrip& rtt = timeouts_.round_trip;
+  if (config_.home != Home::kSpill || !config_.lossy_link || !rtt.known())
+    return timeout_of_late(late);
+  return std::min(timeouts_.after(late.timeouts),
+                  std::max(time_of_answers(), kParkedRoundTrips * rtt.shortest()));
+}
+
 /// A worker sends in order: the result of `end` says that all have sent what is below it. So there
 /// is no slow worker left to be patient with. A fragment that has been asked for since then is lost
 /// if the link loses.
@@ -196,7 +208,7 @@ void Engine::expect_late(Seq begin, Seq end, Nanos now) {
     Fragment& late = fragment(seq);
     if (late.state != State::kSent) continue;
     if (late.parked) {
-      late.deadline = std::min(late.deadline, now + timeout_of_late(late));
+      late.deadline = std::min(late.deadline, now + timeout_of_parked(late));
     } else if (is_missed(late, seq) || (late.timeouts > 1 && loses_now(seq))) {
       late.timeouts = std::min<uint8_t>(late.timeouts, 1);
       late.deadline = std::min(late.deadline, now + timeouts_.between_questions(time_of_answers()));

@@ -318,15 +318,6 @@ def drawn_summary(speedups):
             "points_worse_than_1_02": sum(ratio > 1.02 for ratio in to_other)}
 
 
-def parse_arguments():
-    parser = command_line.parser_of(__doc__, build="build")
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--quick", action="store_true")
-    how.add_argument("--points-seed", type=int, metavar="N", help="other points, which this seed draws")
-    parser.add_argument("--points", type=int, default=DRAWN_POINTS, help="how many are drawn")
-    return command_line.parse(parser)
-
-
 def headline_settings(comparison, chosen):
     """Yields (how, name, options, seeds) of runs that examine one point more closely."""
     for name, options in chosen.items():
@@ -386,7 +377,7 @@ def ablations(runs, base, seeds):
 
 
 def main():
-    args = parse_arguments()
+    args = simulations.parse_arguments(__doc__, drawn=DRAWN_POINTS)
     if args.points_seed is not None:
         return run_drawn(args)
     started = time.monotonic()

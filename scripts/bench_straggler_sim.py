@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The time of an iteration with slow workers in a simulated rack, with and without straggler help.
 
-    bench_straggler_sim.py --build FOLDER [--quick] [--json FILE]
+    bench_straggler_sim.py --build FOLDER [--quick | --points-seed N [--points N]] [--json FILE]
 
 Eight workers at 100 Gb/s, one job, policy esa. Workloads: `plain`, all-reduces of 256 MB and
 nothing else; `vgg16`, training with computation, a quarter of the model's size. The slow part is
@@ -22,6 +22,10 @@ stops, and computing times. Reductions and gains are against the better of the t
 help the window is 32 MiB, and fragments that wait for a straggler are parked: `leader`, `fallback`
 (at the workers), `spill` (in the switch).
 
+--points-seed N draws other points from wide ranges: 2 to 32 workers, all-reduces of 32 to 256 MB, 64 to
+4,096 slots, every pattern, one worker farther away, losses of 0.1 %. At each one `harm` is the time with
+help divided by that without, at the daemon's default windows and the same home, mean of seeds.
+
 `second_job`: job A with the headline's straggler beside job B, which has none, in one array.
 
 --json writes {"meta", "workload", "points": [...], "patterns": [...], "second_job": [...], "headline",
@@ -30,6 +34,7 @@ help the window is 32 MiB, and fragments that wait for a straggler are parked: `
 "best_throughput_gain" that of trained models (`vgg16`) only; with --quick, which trains none, of all.
 """
 
+import random
 import statistics
 import time
 
@@ -58,6 +63,11 @@ HELP = {
 SEARCH_SEED = 0
 SEEDS = (1, 2, 3)
 RANDOM_SEEDS = range(1, 13)  # where workers stop at random, seeds differ more
+
+# Of points that a seed draws.
+DRAWN_POINTS = 24
+DRAWN_SEEDS = (1, 2, 3, 4)
+HARM = 1.02
 
 WORKLOADS = {
     "plain": {"plain-mb": 256, "iterations": 1, "jitter": 0},
@@ -187,15 +197,9 @@ class Case:
         # The ablation is for the headline, and for its variants of slots and policy.
         headline = all(self.case[key] == value for key, value in HEADLINE.items()
                        if key not in ("slots", "policy"))
-        others = {name: self.common | self.fitting(own)
+        others = {name: self.common | own
                   for name, own in ((ABLATIONS if headline else {}) | HELP).items()}
         self.ways = best | others
-
-    def fitting(self, own):
-        """Limits the fragments in the switch to the number of slots, as the daemon does."""
-        if "in-switch" not in own:
-            return own
-        return own | {"in-switch": min(own["in-switch"], self.case["slots"])}
 
     def judge(self):
         return [(options, self.seeds) for options in self.ways.values()]
@@ -266,7 +270,7 @@ def second_job_runs(headline, workloads, quick):
                 own = {key: options[key] for key in
                        ("window", "in-switch", "patience-us", "help-straggler", "home",
                         "no-aggregator-window") if key in options}
-                found.append((what | {"help": name}, case.common | case.fitting(own) | {
+                found.append((what | {"help": name}, case.common | own | {
                     "jobs": 2, "arrival-ms": 0, "straggler-jobs": 1}))
     return found
 
@@ -295,13 +299,68 @@ def show(rows, second):
               f"B {row['other_s'] * 1e3:7.2f}, slots used {row['slots_used_mean']:.0f}")
 
 
+def draw_point(chance):
+    """Returns the options of one point."""
+    workers = chance.choice((2, 4, 8, 16, 32))
+    most = 3 if workers <= 8 else 1  # larger ones would take minutes
+    found = {"workers": workers, "plain-mb": round(32 * 2 ** chance.uniform(0, most)), "iterations": 1, "jitter": 0,
+             "slots": round(2 ** chance.uniform(6, 12)),
+             "straggler": chance.choice(("none", "permanent", "rotating", "random", "link", "shares")),
+             "factor": chance.choice((1.2, 2, 4, 8)), "period-us": round(100 * 40 ** chance.uniform(0, 1))}
+    found |= SLOW[chance.choice(list(SLOW))]
+    if found["straggler"] == "link":
+        found |= SLOW["uplink"]
+    if chance.random() < 0.2:
+        found["farther-us"] = round(50 ** chance.uniform(0, 1), 1)
+    if chance.random() < 0.15:
+        found["loss"] = 0.001
+    return found
+
+
+def run_drawn(args):
+    """Compares each way of help with none at drawn points."""
+    started = time.monotonic()
+    chance = random.Random(args.points_seed)
+    drawn = [draw_point(chance) for _ in range(args.points)]
+    runs = Runs(args.build / "sim/ina-sim")
+
+    def options(varied, way):
+        own = HELP[way] | {"in-switch": BASELINES["off"][0]["window"]} if way in HELP else BASELINES["off"][0] | {
+            "home": HELP[way.removeprefix("off, ")].get("home", BASE["home"])}
+        return BASE | {"sample-us": 0} | varied | own
+
+    ways = {way: "off, " + way for way in HELP}
+    runs.run_seeds([(options(varied, way), DRAWN_SEEDS) for varied in drawn for pair in ways.items() for way in pair])
+    rows = []
+    for varied in drawn:
+        off = {way: runs.iteration_s(options(varied, other), DRAWN_SEEDS) for way, other in ways.items()}
+        helped = {way: runs.iteration_s(options(varied, way), DRAWN_SEEDS) for way in HELP}
+        rows.append({name.replace("-", "_"): value for name, value in varied.items()} | {
+            "off_s": off, "iteration_s": helped, "harm": {way: helped[way] / off[way] for way in HELP}})
+    for row in sorted(rows, key=lambda row: -max(row["harm"].values())):
+        print(" ".join(f"{way} {row['harm'][way]:.3f}" for way in HELP) + "   " + ", ".join(
+            f"{name} {value}" for name, value in row.items() if name not in ("off_s", "iteration_s", "harm", "iterations", "jitter")))
+    harms = sorted(harm for row in rows for harm in row["harm"].values())
+    result = {"meta": simulations.meta("straggler-sim", started, list(runs.results.values())),
+              "workload": BASE | {"points_seed": args.points_seed, "seeds": list(DRAWN_SEEDS), "parking": PARKING},
+              "points": rows, "worst_harm": harms[-1], "median_harm": statistics.median(harms),
+              "harms_beyond_1_02": sum(harm > HARM for harm in harms)}
+    print(f"\nat {len(rows)} points of seed {args.points_seed}, with each way of help: worst {harms[-1]:.3f}, median "
+          f"{result['median_harm']:.3f}, {result['harms_beyond_1_02']} of {len(harms)} beyond {HARM}; "
+          f"{result['meta']['wall_s']} s")
+    results.write(args.json, result)
+    return 0
+
+
 def gains_of(row):
     return ", ".join(f"{way} {row['reduction'][way]:.1%} ± {row['reduction_half_interval'][way]:.1%} "
                      f"({row['gain'][way]:.2f}x)" for way in HELP)
 
 
 def main():
-    args = simulations.parse_arguments(__doc__)
+    args = simulations.parse_arguments(__doc__, drawn=DRAWN_POINTS)
+    if args.points_seed is not None:
+        return run_drawn(args)
     started = time.monotonic()
     workloads = QUICK_WORKLOADS if args.quick else WORKLOADS
     runs = Runs(args.build / "sim/ina-sim")

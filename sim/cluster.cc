@@ -107,6 +107,7 @@ class Cluster final : public Endpoint, public WorkerListener {
   static aggregator::Shape shape_of(const ClusterSpec& spec);
   void make_job(uint32_t index);
   client::EngineConfig engine_of(const Job& job) const;
+  uint32_t in_switch_of(const Job& job) const;
   void make_workers(uint32_t index);
   void make_fallback(Job& job);
   void admit(uint32_t index);
@@ -226,12 +227,20 @@ void Cluster::make_job(uint32_t index) {
   switch_.bind(static_cast<io::JobIndex>(index), job.id, job.key, hosts, job.plan.workers);
 }
 
+/// Of each worker, as the daemon grants it; 0: the window.
+uint32_t Cluster::in_switch_of(const Job& job) const {
+  const uint32_t wanted = std::min(spec_.in_switch, job.window);
+  if (spec_.help == Help::kOff) return wanted;
+  return std::min(wanted == 0 ? job.window : wanted,
+                  aggregator::JobSpec::most_in_switch(spec_.slots, spec_.home));
+}
+
 client::EngineConfig Cluster::engine_of(const Job& job) const {
   client::EngineConfig engine;
   engine.workers = job.plan.workers;
   engine.epoch = 1;
   engine.window = job.window;
-  engine.in_switch = std::min(spec_.in_switch, job.window);
+  engine.in_switch = in_switch_of(job);
   engine.slot_bytes = spec_.value_bytes;
   engine.fixed_slots = fixed();
   engine.home = spec_.home;
@@ -310,8 +319,7 @@ void Cluster::admit(uint32_t index) {
   }
   admitted.spill = job.spill.get();
   if (spec_.help != Help::kOff) {
-    admitted.park_by(spec_.in_switch == 0 ? job.window : std::min(spec_.in_switch, job.window),
-                     spec_.home);
+    admitted.park_by(in_switch_of(job), spec_.slots, spec_.home);
     if (spec_.park_after != 0) admitted.park_after = spec_.park_after;
     admitted.park_patience = spec_.park_patience_ns;
     admitted.park_if_it_pays = !spec_.park_always;

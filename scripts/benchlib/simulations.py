@@ -78,10 +78,15 @@ def speed(results):
     }
 
 
-def parse_arguments(document):
-    """Returns the command line of a benchmark by simulation."""
+def parse_arguments(document, drawn=0):
+    """Returns the command line of a benchmark by simulation. `drawn`: points that a seed draws, unless
+    told otherwise; 0: it has none."""
     parser = parser_of(document, build="build")
-    parser.add_argument("--quick", action="store_true")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--quick", action="store_true")
+    if drawn:
+        how.add_argument("--points-seed", type=int, metavar="N", help="other points, which this seed draws")
+        parser.add_argument("--points", type=int, default=drawn, help="how many are drawn")
     return parse(parser)
 
 

@@ -404,7 +404,7 @@ TEST(Cluster, HelpOnASlowLinkCostsNothing) {
       spec.help = help;
       const Outcome outcome = run_cluster(spec);
       expect_correct(outcome);
-      EXPECT_GT(outcome.counters.parked, 0u);
+      EXPECT_EQ(outcome.counters.parked > 0, home == Home::kSpill) << "nothing is lost";
       EXPECT_LT(static_cast<double>(outcome.end) * 1e-9, 1.02 * off)
           << static_cast<int>(home) << " " << static_cast<int>(help);
     }
@@ -478,6 +478,62 @@ TEST(Cluster, HelpRestsWhereItDoesNotPay) {
   }
 }
 
+/// A job whose first worker is slow for good: nothing can be gained.
+ClusterSpec always_slow(uint64_t bytes, uint32_t workers, double factor, uint32_t slots) {
+  ClusterSpec spec = one_job(bytes);
+  spec.jobs[0].workers = workers;
+  spec.slots = slots;
+  spec.rto_min_ns = 5 * kMs;
+  spec.straggler.pattern = Pattern::kPermanent;
+  spec.straggler.slow = Slow::kUplink;
+  spec.straggler.factor = factor;
+  spec.straggler.staging = 0;
+  spec.window = 512;
+  return spec;
+}
+
+/// Expects it of `help`, with as many fragments in the switch as without help.
+void expect_no_harm(ClusterSpec spec, Help help) {
+  const double off = seconds(spec);
+  spec.window = 4096;
+  spec.in_switch = 512;
+  spec.park_patience_ns = kShortPatience;
+  spec.help = help;
+  EXPECT_LT(seconds(spec), 1.02 * off);
+}
+
+/// All slots of a hashed array hardly ever have room for what comes next.
+TEST(Cluster, HelpFillsNoSmallArray) {
+  for (const Help help : {Help::kLeader, Help::kFallback})
+    expect_no_harm(always_slow(64'000'000, 2, 1.2, 77), help);
+}
+
+TEST(Cluster, HelpIsNotTriedForAWorkerThatIsAlwaysSlow) {
+  ClusterSpec spec = always_slow(96'000'000, 4, 2, 66);
+  spec.straggler.pattern = Pattern::kLink;
+  spec.straggler.staging = 4;
+  spec.farther_ns = 8'300;
+  for (const Help help : {Help::kLeader, Help::kFallback}) expect_no_harm(spec, help);
+}
+
+/// Round trips hold the waits for the slow worker, and a time-out of such a round trip would follow
+/// each loss.
+TEST(Cluster, ResultsOfParkedFragmentsThatGetLostAreAskedForSoon) {
+  ClusterSpec spec = always_slow(35'000'000, 4, 4, 80);
+  spec.straggler.staging = 4;
+  spec.home = Home::kSpill;
+  spec.fabric.racks[0].link.loss = 0.001;
+  for (spec.seed = 1; spec.seed <= 4; ++spec.seed) expect_no_harm(spec, Help::kFallback);
+}
+
+/// Results of parked fragments would go over the one leader's link.
+TEST(Cluster, HelpIsNotTriedWithTwoWorkersWhoseLinksTakeTurns) {
+  ClusterSpec spec = always_slow(114'000'000, 2, 8, 390);
+  spec.straggler.pattern = Pattern::kRotating;
+  spec.straggler.period_ns = 1'386'000;
+  for (const Help help : {Help::kLeader, Help::kFallback}) expect_no_harm(spec, help);
+}
+
 /// Less is lost to these stragglers than help would cost.
 TEST(Cluster, HelpThatCouldNotPayIsNotTried) {
   ClusterSpec spec = one_job(32'000'000);
@@ -525,8 +581,8 @@ TEST(Cluster, HelpShortensIterationsWhileASlowUplinkGoesRound) {
   EXPECT_LT(spill, 0.5 * off);
   EXPECT_LT(spill, 0.5 * run_ahead) << "which has the same slots";
   EXPECT_LT(spill, 0.5 * unlimited) << "without A2TP's window";
-  EXPECT_LT(with(Help::kFallback, Home::kWorkers), 0.6 * off);
-  EXPECT_LT(with(Help::kLeader, Home::kWorkers), 0.6 * off);
+  EXPECT_LT(with(Help::kFallback, Home::kWorkers), 0.65 * off);
+  EXPECT_LT(with(Help::kLeader, Home::kWorkers), 0.65 * off);
 }
 
 TEST(Cluster, WithoutStragglersHelpCostsNothing) {
