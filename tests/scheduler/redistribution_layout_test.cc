@@ -72,6 +72,18 @@ TEST(RedistributionLayout, IsPrintedAsItIsRead) {
   EXPECT_EQ(again("x=4,one=1", "one*x"), "x");
 }
 
+TEST(RedistributionLayout, PartsOfAnAxisAreItsPrimesTheLeastFirstAndMinorMost) {
+  const Mesh m = mesh("x=6");
+  const Layout parts = *parse_layout(m, "x.0,x.1");
+  for (uint32_t rank = 0; rank < m.ranks(); ++rank) {
+    EXPECT_EQ(part_index(m, parts[0], rank), rank % 2);
+    EXPECT_EQ(part_index(m, parts[1], rank), rank / 2);
+  }
+  EXPECT_EQ(again("x=6", "x.2"),
+            "layout x.2: the axis x of 6 ranks has no part 'x.2'; it has x.0 of 2 ranks, x.1 of 3 "
+            "ranks");
+}
+
 TEST(RedistributionLayout, RefusesWhatItCannotMean) {
   EXPECT_EQ(again("x=4,y=2", "x,x"), "layout x,x: a layout may use the axis x once, not twice");
   EXPECT_EQ(again("x=4,y=2", "x.0,x"), "layout x.0,x: a layout may use the axis x once, not twice");
