@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -64,39 +65,53 @@ tl::unexpected<Error> not_accepted(const Error& error) {
   return fail(error.status == INA_ERR_REFUSED ? INA_ERR_NO_SWITCH : error.status, error.text);
 }
 
+Error refused_by(const std::string& path, const Error& error) {
+  if (error.status != INA_ERR_REFUSED) return error;
+  return {INA_ERR_REFUSED, "the switch at " + path + " refused: " + error.text};
+}
+
+/// Where a switch is asked.
+struct Place {
+  const std::string& path;
+  const Trust& trust;
+  const char* setting = kControlSocketSetting;  ///< of the switch, that `path` must be
+};
+
 /// The answer on a connection of its own. While the switch has no room for the connection, or not
 /// yet time for its user, it is asked again until `connect_timeout_ns` have passed.
-template <class Question>
-Result<std::optional<Heard>> ask_anew(const std::string& path, const Question& question,
-                                      Nanos timeout_ns, const Trust& trust,
-                                      Nanos connect_timeout_ns) {
+Result<std::optional<Heard>> ask_anew(const Place& place, const request::Message& question,
+                                      Nanos timeout_ns, Nanos connect_timeout_ns) {
   for (const Nanos begun = now_ns();;) {
-    auto connection = Connection::open(path, connect_timeout_ns, trust);
+    auto connection =
+        Connection::open(place.path, connect_timeout_ns, place.trust, INT64_MAX, place.setting);
     if (!connection) return not_accepted(connection.error());
     auto reply = ask(*connection, question, timeout_ns);
-    const bool no_room = reply && *reply && answer::is_no_room((*reply)->message);
+    // INA_ERR_INVALID is for what this side gets wrong.
+    if (!reply && reply.error().status == INA_ERR_INVALID)
+      return fail(INA_ERR_INTERNAL, reply.error().text);
+    if (!reply) return not_accepted(reply.error());
+    const bool no_room = *reply && answer::is_no_room((*reply)->message);
     if (!no_room || now_ns() - begun >= connect_timeout_ns) return reply;
     std::this_thread::sleep_for(kAgain);
   }
 }
 
-/// Asks once, and takes an answer of type `Wanted`, whose content is in `field` over TCP.
-template <class Wanted, class Question>
-Result<Json> query(const std::string& path, const Question& question, Json Wanted::*field,
-                   Nanos timeout_ns, const Trust& trust, Nanos connect_timeout_ns) {
-  const std::string what = Wanted::kType;
-  auto reply = ask_anew(path, question, timeout_ns, trust, connect_timeout_ns);
-  // INA_ERR_INVALID is for what this side gets wrong.
-  if (!reply && reply.error().status == INA_ERR_INVALID)
-    return fail(INA_ERR_INTERNAL, reply.error().text);
+/// Asks once, and takes an answer of type `Wanted`, whose content is in `field` over TCP. A refusal
+/// has the switch's own words.
+template <class Wanted>
+Result<Json> query(const Place& place, const request::Message& question, Json Wanted::*field,
+                   Nanos timeout_ns, Nanos connect_timeout_ns) {
+  const std::string& path = place.path;
+  const std::string what = type_of(question);
+  auto reply = ask_anew(place, question, timeout_ns, connect_timeout_ns);
   if (!reply) return tl::unexpected(reply.error());
   if (!*reply)
     return fail(INA_ERR_TIMEOUT,
                 "the switch at " + path + " did not answer the " + what + " query");
   Heard& received = **reply;
   if (const auto* refused = std::get_if<answer::Refused>(&received.message)) {
-    const Error error{INA_ERR_REFUSED, "the switch at " + path + " refused: " + refused->text};
-    if (answer::is_no_room(received.message)) return not_accepted(error);
+    const Error error{INA_ERR_REFUSED, refused->text};
+    if (answer::is_no_room(received.message)) return not_accepted(refused_by(path, error));
     return tl::unexpected(error);
   }
   auto* const answer = std::get_if<Wanted>(&received.message);
@@ -107,6 +122,12 @@ Result<Json> query(const std::string& path, const Question& question, Json Wante
   if ((answer->*field).is_null())
     return fail(INA_ERR_INTERNAL, "the switch at " + path + " sent no " + what);
   return std::move(answer->*field);
+}
+
+/// How long to wait for the answer to `trace`: the switch tells what it has then.
+Nanos answered_within_ns(const request::Trace& trace) {
+  constexpr Nanos kAnswerNs = 5'000'000'000;
+  return Nanos{trace.timeout_ms} * 1'000'000 + kAnswerNs;
 }
 
 }  // namespace
@@ -155,17 +176,29 @@ Error error_of(const answer::Message& message) {
 
 Result<Json> query_status(const std::string& path, Nanos timeout_ns, const std::string& token,
                           const Trust& trust, Nanos connect_timeout_ns) {
-  return query(path, request::Status{is_remote(path) ? token : ""}, &answer::Status::status,
-               timeout_ns, trust, connect_timeout_ns < 0 ? timeout_ns : connect_timeout_ns);
+  return query({path, trust}, request::Status{is_remote(path) ? token : ""},
+               &answer::Status::status, timeout_ns,
+               connect_timeout_ns < 0 ? timeout_ns : connect_timeout_ns)
+      .map_error([&](const Error& error) { return refused_by(path, error); });
 }
 
 Result<Json> query_trace(const std::string& path, const request::Trace& trace,
                          const std::string& token, const Trust& trust) {
-  constexpr Nanos kAnswerNs = 5'000'000'000;  // how long the switch may take to tell what it has
   request::Trace asked = trace;
   if (is_remote(path)) asked.token = token;
-  return query(path, asked, &answer::Trace::trace, Nanos{trace.timeout_ms} * 1'000'000 + kAnswerNs,
-               trust, kAbsentNs);
+  return query({path, trust}, asked, &answer::Trace::trace, answered_within_ns(asked), kAbsentNs)
+      .map_error([&](const Error& error) { return refused_by(path, error); });
+}
+
+Result<Json> administer(const std::string& address, const request::Message& message,
+                        Nanos timeout_ns, const Trust& trust) {
+  const Place place{address, trust, "admin.socket"};
+  const Nanos connect_ns = std::min(timeout_ns, kAbsentNs);
+  if (std::holds_alternative<request::Status>(message))
+    return query(place, message, &answer::Status::status, timeout_ns, connect_ns);
+  if (const auto* trace = std::get_if<request::Trace>(&message))
+    return query(place, message, &answer::Trace::trace, answered_within_ns(*trace), connect_ns);
+  return query(place, message, &answer::Done::content, timeout_ns, connect_ns);
 }
 
 }  // namespace ina::control

@@ -42,9 +42,15 @@ Result<Json> query_status(const std::string& path, Nanos timeout_ns, const std::
                           const Trust& trust = {}, Nanos connect_timeout_ns = -1);
 
 /// The next packets of a job, as `inactl trace --json` prints them, from a switch that runs.
-/// The caller must own the job, or be root or the switch's own user. The rest as for
-/// query_status().
+/// The caller must own the job, or be an administrator. The rest as for query_status().
 Result<Json> query_trace(const std::string& path, const request::Trace& trace,
                          const std::string& token = "", const Trust& trust = {});
+
+/// An administrator's request, Status and Trace among them, and the answer's content. `address`: of
+/// admin.socket, or "tls:HOST:PORT" of admin.listen. INA_ERR_REFUSED: the switch refused it, and
+/// the text is its own. INA_ERR_NO_SWITCH: nothing was asked. INA_ERR_TIMEOUT: there was no answer;
+/// a request that the switch has not begun with is not carried out then.
+Result<Json> administer(const std::string& address, const request::Message& message,
+                        Nanos timeout_ns, const Trust& trust);
 
 }  // namespace ina::control

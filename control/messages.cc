@@ -185,6 +185,10 @@ class Writer {
   Json& object_;
 };
 
+/// Messages of their type alone.
+template <class Fields, class Message>
+requires(std::is_empty_v<Message>) void describe(Fields&, Message&) {}
+
 // ---- parts of several messages
 
 template <class Fields>
@@ -282,8 +286,6 @@ void describe(Fields& fields, request::Rejoin& rejoin) {
   fields.defaulted("splits", rejoin.splits);
 }
 template <class Fields>
-void describe(Fields&, request::Attach&) {}
-template <class Fields>
 void describe(Fields& fields, request::Register& message) {
   fields.required("number", message.number);
   fields.required("bytes", message.bytes);
@@ -325,8 +327,6 @@ void describe(Fields& fields, request::Mismatch& mismatch) {
   fields.defaulted("text", mismatch.text);
 }
 template <class Fields>
-void describe(Fields&, request::Explain&) {}
-template <class Fields>
 void describe(Fields& fields, request::Status& status) {
   fields.optional("token", status.token);
 }
@@ -344,12 +344,49 @@ void describe(Fields& fields, request::Serve& serve) {
   fields.optional("library", serve.library);
 }
 template <class Fields>
-void describe(Fields&, request::NextJob&) {}
-template <class Fields>
 void describe(Fields& fields, request::JoinFallback& join) {
   fields.required("job_id", join.job_id);
   fields.optional("transport", join.reach.transport, kTransportShm);
   describe_reach(fields, join.reach);
+}
+
+// ---- what administrators say
+
+template <class Fields>
+void describe(Fields& fields, request::CreateJob& create) {
+  fields.required("name", create.name);
+  fields.required("workers", create.workers);
+  fields.optional("tenant", create.tenant);
+  fields.optional("slots_floor", create.slots_floor);
+  fields.optional("slots_ceiling", create.slots_ceiling);
+  fields.optional("priority_max", create.priority_max, uint8_t{255});
+  fields.optional("window_bytes", create.window_bytes);
+  fields.defaulted("ttl_ns", create.ttl_ns);
+}
+template <class Fields>
+void describe(Fields& fields, request::AbortJob& abort) {
+  fields.required("name", abort.name);
+  fields.optional("reason", abort.reason);
+  fields.optional("owner", abort.owner);
+}
+template <class Fields>
+void describe(Fields& fields, request::KickWorker& kick) {
+  fields.required("job", kick.job);
+  fields.required("rank", kick.rank);
+  fields.optional("reason", kick.reason);
+  fields.optional("owner", kick.owner);
+}
+template <class Fields>
+void describe(Fields& fields, request::Reload& reload) {
+  fields.optional("check", reload.check);
+  fields.optional("force", reload.force);
+}
+template <class Fields>
+void describe(Fields& fields, request::SetPolicy& set) {
+  fields.optional("name", set.name);
+  fields.optional("settings", set.settings);
+  fields.optional("check", set.check);
+  fields.optional("force", set.force);
 }
 
 // ---- what switches say
@@ -403,8 +440,6 @@ void describe(Fields& fields, answer::Results& results) {
   fields.optional("bytes", results.bytes);
 }
 template <class Fields>
-void describe(Fields&, answer::Wake&) {}
-template <class Fields>
 void describe_group(Fields& fields, std::optional<answer::GroupPlace>& group) {
   if (!fields.part("job_id", group)) return;
   fields.required("job_id", group->job_id);
@@ -426,8 +461,6 @@ void describe(Fields& fields, answer::CreateGroup& created) {
   fields.optional("text", created.text);
   describe_group(fields, created.group);
 }
-template <class Fields>
-void describe(Fields&, answer::Left&) {}
 template <class Fields>
 void describe(Fields& fields, answer::PeerLeft& left) {
   fields.required("rank", left.rank);
@@ -476,6 +509,10 @@ void describe(Fields& fields, answer::Status& status) {
 template <class Fields>
 void describe(Fields& fields, answer::Trace& trace) {
   fields.optional("trace", trace.trace);
+}
+template <class Fields>
+void describe(Fields& fields, answer::Done& done) {
+  fields.optional("content", done.content);
 }
 
 // ---- all of them

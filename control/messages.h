@@ -28,7 +28,7 @@ inline constexpr const char* kTransportShm = "shm";
 inline constexpr const char* kTransportFrame = "frame";
 inline constexpr const char* kTagSiphash = "siphash";
 
-/// Messages of a worker or a fallback server.
+/// Messages of a worker, a fallback server or an administrator.
 namespace request {
 
 /// Where the frames of a worker or server come from, and where they go to.
@@ -180,6 +180,96 @@ struct JoinFallback {
   Reach reach = {};
   bool operator==(const JoinFallback&) const = default;
 };
+
+// ---- of administrators, over connections of their own (docs/administration.md)
+
+/// Longest life of a ticket whose workers do not come.
+inline constexpr Nanos kMaxTtlNs = 7 * 86'400 * Nanos{1'000'000'000};
+
+/// Makes a job whose places, slots and memory are reserved until its workers come, at most for
+/// `ttl_ns`. Answer: name, ticket, job_id, workers, tenant, window, slots_floor, slots_ceiling,
+/// priority_max, memory_bytes, expires_in_s.
+struct CreateJob {
+  static constexpr const char* kType = "create_job";
+  std::string name;
+  uint32_t workers = 0;
+  std::string tenant = "";     ///< of a token or certificate, or "uid:1000"
+  uint32_t slots_floor = 0;    ///< of the whole array, here and below; 0: as configured
+  uint32_t slots_ceiling = 0;  ///< likewise
+  uint8_t priority_max = 255;
+  uint64_t window_bytes = 0;  ///< 0: as configured
+  Nanos ttl_ns = 3600 * Nanos{1'000'000'000};
+  bool operator==(const CreateJob&) const = default;
+};
+/// Ends a job for all its workers. Where jobs of several owners have the name, `owner` ("uid:1000",
+/// or a tenant) says whose is meant, or the name does: "uid:1000/train". Answer: {}.
+struct AbortJob {
+  static constexpr const char* kType = "abort_job";
+  std::string name;
+  std::string reason = "";
+  std::string owner = "";
+  bool operator==(const AbortJob&) const = default;
+};
+/// Sends one worker away. That ends a job that has begun. Answer: {}.
+struct KickWorker {
+  static constexpr const char* kType = "kick_worker";
+  std::string job;
+  uint32_t rank = 0;
+  std::string reason = "";
+  std::string owner = "";  ///< as for AbortJob
+  bool operator==(const KickWorker&) const = default;
+};
+/// No new jobs from now on; those that there are go on. Answer: as GetDrain.
+struct Drain {
+  static constexpr const char* kType = "drain";
+  bool operator==(const Drain&) const = default;
+};
+/// Answer: as GetDrain.
+struct Undrain {
+  static constexpr const char* kType = "undrain";
+  bool operator==(const Undrain&) const = default;
+};
+/// Answer: draining, jobs (name and owner of those that there are).
+struct GetDrain {
+  static constexpr const char* kType = "get_drain";
+  bool operator==(const GetDrain&) const = default;
+};
+/// Answer: the slots that hold something, of a sample that is bounded (switchd/slot_map.h).
+struct GetSlots {
+  static constexpr const char* kType = "get_slots";
+  bool operator==(const GetSlots&) const = default;
+};
+/// Reads the configuration, the token file and the certificates of control.listen again, and opens
+/// the log again. Where the switch must start again for it, it does, with its jobs, once this was
+/// answered. Answer: changes (each key, before, after, in_place, text), restart, jobs_lost (name,
+/// owner and text of those that could not go on), applied, starts (of the switch, so far), tokens
+/// (how many there are).
+struct Reload {
+  static constexpr const char* kType = "reload";
+  bool check = false;  ///< only say what would happen
+  bool force = false;  ///< end the jobs that could not go on; otherwise nothing is changed then
+  bool operator==(const Reload&) const = default;
+};
+/// Answer: policy (in force), keys (its: key, value, in_file), policies (all: name, summary), file
+/// (the configuration's path; empty: none), file_error (why it cannot be read now). With an error,
+/// or without a file, in_file has the switch's first values.
+struct GetPolicy {
+  static constexpr const char* kType = "get_policy";
+  bool operator==(const GetPolicy&) const = default;
+};
+/// Another policy, as if the file named it. The file is not changed: the next reload or start takes
+/// the file's policy again. Answer: as Reload, without tokens, and the members keys, file and
+/// file_error of GetPolicy, of the policy that was set.
+struct SetPolicy {
+  static constexpr const char* kType = "set_policy";
+  std::string name = "";  ///< empty: the one in force
+  /// Further keys of the policy and their values, as in the file: "aggregator.ways", "2".
+  Settings settings = {};
+  bool check = false;  ///< as of Reload
+  bool force = false;  ///< likewise
+  bool operator==(const SetPolicy&) const = default;
+};
+
 /// Of a type that this version does not know.
 struct Unknown {
   std::string type;
@@ -188,7 +278,8 @@ struct Unknown {
 
 using Message = std::variant<Join, Rejoin, Attach, Register, Unregister, ShareResults, FreeResults,
                              Split, CreateGroup, Leave, Abort, Mismatch, Explain, Status, Trace,
-                             Serve, NextJob, JoinFallback, Unknown>;
+                             Serve, NextJob, JoinFallback, CreateJob, AbortJob, KickWorker, Drain,
+                             Undrain, GetDrain, GetSlots, Reload, GetPolicy, SetPolicy, Unknown>;
 
 }  // namespace request
 
@@ -388,6 +479,12 @@ struct Trace {
   Json trace = nullptr;  ///< over TCP; otherwise a memory file beside the message
   bool operator==(const Trace&) const = default;
 };
+/// What an administrator asked for was done. The members of `content` are the request's.
+struct Done {
+  static constexpr const char* kType = "done";
+  Json content = nullptr;  ///< over TCP; otherwise a memory file beside the message
+  bool operator==(const Done&) const = default;
+};
 /// Of a type that this version does not know.
 struct Unknown {
   std::string type;
@@ -396,7 +493,7 @@ struct Unknown {
 
 using Message = std::variant<Joined, FallbackJoined, Waiting, Ready, Registered, Results, Wake,
                              Split, CreateGroup, Left, PeerLeft, Abort, Refused, Explain, Dropped,
-                             Epoch, Serving, Job, Status, Trace, Unknown>;
+                             Epoch, Serving, Job, Status, Trace, Done, Unknown>;
 
 /// A temporary refusal: the peer may try again.
 inline bool is_no_room(const Message& message) {

@@ -88,17 +88,21 @@ bool is_no_socket(const std::string& path) {
 }
 
 /// Why nobody answers at a path, and the remedy.
-std::string absent_text(const std::string& path, int error) {
-  const std::string start = "; start one there: `ina-switchd --config FILE --socket " + path +
-                            "`, or say where it is: the path must be its control.socket";
+std::string absent_text(const std::string& path, const std::string& setting, int error) {
+  const bool of_workers = setting == kControlSocketSetting;
+  const std::string start = of_workers
+                                ? "; start one there: `ina-switchd --config FILE --socket " + path +
+                                      "`, or say where it is: the path must be its control.socket"
+                                : "; is ina-switchd running, and is this its " + setting + "?";
   if (is_no_socket(path)) return "it is not a socket" + start;
   if (error == ENOENT || error == ENOTDIR) return "there is no such file" + start;
   if (error == ECONNREFUSED) return "nobody serves it, as its switch has ended" + start;
   if (error == EACCES)
-    return std::string(std::strerror(error)) + "; see control.mode in the switch's configuration";
+    return std::string(std::strerror(error)) +
+           (of_workers ? "; see control.mode in the switch's configuration"
+                       : "; administrators are root, the switch's own user, and its admin.group");
   if (error == EPROTOTYPE)
-    return "it is the socket of another program, such as admin.socket; the switch's "
-           "control.socket is wanted";
+    return "it is the socket of another program; the switch's " + setting + " is wanted";
   if (error == EAGAIN) return "it takes no more connections at present, as too many wait";
   return std::strerror(error);
 }
@@ -106,7 +110,7 @@ std::string absent_text(const std::string& path, int error) {
 }  // namespace
 
 Result<Connection> Connection::open(const std::string& path, Nanos timeout_ns, const Trust& trust,
-                                    Nanos absent_ns) {
+                                    Nanos absent_ns, const std::string& setting) {
   if (is_remote(path)) return open_tcp(path, timeout_ns, trust.tls, absent_ns);
   auto address = unix_address(path);
   if (!address) return tl::unexpected(address.error());
@@ -127,7 +131,7 @@ Result<Connection> Connection::open(const std::string& path, Nanos timeout_ns, c
     const Nanos most = absent ? std::min(timeout_ns, absent_ns) : timeout_ns;
     if ((!absent && !busy) || now_ns() - begun >= most)
       return fail(INA_ERR_NO_SWITCH,
-                  "no switch at socket " + path + ": " + absent_text(path, error));
+                  "no switch at socket " + path + ": " + absent_text(path, setting, error));
     pause_ms(2);
   }
 }
@@ -366,19 +370,19 @@ PeerCredentials Connection::peer() const {
   return {credentials.pid, credentials.uid, credentials.gid};
 }
 
-Result<Fd> listen_unix(const std::string& path, mode_t mode, int type, const std::string& setting) {
+Result<Fd> listen_unix(const std::string& path, mode_t mode, const std::string& setting) {
   auto address = unix_address(path);
   if (!address) return fail(INA_ERR_INVALID, setting + ": " + address.error().text);
   const auto* name = reinterpret_cast<const sockaddr*>(&*address);
   const auto new_socket = [&] {
-    return Fd(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    return Fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   };
   Fd fd = new_socket();
   const Fd probe = new_socket();
   if (!fd || !probe)
     return fail(INA_ERR_NO_MEMORY, std::string("cannot create a socket: ") + system_text(errno));
-  // A backlog that is full is a sign of life, too.
-  if (::connect(probe.get(), name, sizeof(*address)) == 0 || errno == EAGAIN)
+  // A backlog that is full is a sign of life, too, and so is a socket of another type.
+  if (::connect(probe.get(), name, sizeof(*address)) == 0 || errno == EAGAIN || errno == EPROTOTYPE)
     return fail(INA_ERR_INVALID, "another switch already listens on " + path +
                                      "; stop it, or set another " + setting);
   struct stat status {};
@@ -399,14 +403,15 @@ Result<Fd> listen_unix(const std::string& path, mode_t mode, int type, const std
   return fd;
 }
 
-Result<Listener> Listener::open(const std::string& path, mode_t mode) {
-  auto fd = listen_unix(path, mode, SOCK_SEQPACKET, "control.socket");
+Result<Listener> Listener::open(const std::string& path, mode_t mode, const std::string& setting) {
+  auto fd = listen_unix(path, mode, setting);
   if (!fd) return tl::unexpected(fd.error());
   return Listener(std::move(*fd), path);
 }
 
-Result<Listener> Listener::open_tcp(const std::string& listen, Nanos dead_peer_ns) {
-  auto fd = listen_tcp(listen, "control.listen");
+Result<Listener> Listener::open_tcp(const std::string& listen, Nanos dead_peer_ns,
+                                    const std::string& setting) {
+  auto fd = listen_tcp(listen, setting);
   if (!fd) return tl::unexpected(fd.error());
   return Listener(std::move(*fd), "", dead_peer_ns);
 }

@@ -26,6 +26,9 @@ inline constexpr size_t kMaxDescriptors = 80;
 /// Of a status or a trace: a memory file, or over TCP the switch's message itself.
 inline constexpr size_t kMaxStatusBytes = 16 * 1024 * 1024;
 
+/// The switch's setting of the path at which workers find it.
+inline constexpr const char* kControlSocketSetting = "control.socket";
+
 struct Received {
   Json body;
   std::vector<Fd> fds;
@@ -79,8 +82,10 @@ class Connection {
   /// is made for any `timeout_ns`; over TCP it may take 500 ms, and a handshake as much again. A
   /// path that is no socket is an error at once. The error names the path and the remedy;
   /// INA_ERR_REFUSED: the switch is not to be trusted, or the two ends do not agree about TLS.
+  /// `setting`: of the switch, that `path` must be.
   static Result<Connection> open(const std::string& path, Nanos timeout_ns, const Trust& trust = {},
-                                 Nanos absent_ns = INT64_MAX);
+                                 Nanos absent_ns = INT64_MAX,
+                                 const std::string& setting = kControlSocketSetting);
 
   /// Sends one message, and never blocks. A peer that does not read gets INA_ERR_SWITCH_LOST here;
   /// INA_ERR_NO_MEMORY: the descriptors cannot be passed, the message alone may be. Over TCP only
@@ -139,10 +144,10 @@ class Connection {
 /// INA_ERR_INVALID: the path is empty or too long.
 Result<sockaddr_un> unix_address(const std::string& path);
 
-/// A listening unix socket of `type` (SOCK_SEQPACKET, SOCK_STREAM) at `path`. A stale path left by
-/// a dead process is replaced; one that a living switch listens on is an error. `setting`: the key
+/// A listening unix socket (SOCK_SEQPACKET) at `path`. A stale path left by a dead process is
+/// replaced; one that a living switch listens on is an error. `setting`: the key
 /// of the path in the configuration. The caller unlinks the path when it is done with the socket.
-Result<Fd> listen_unix(const std::string& path, mode_t mode, int type, const std::string& setting);
+Result<Fd> listen_unix(const std::string& path, mode_t mode, const std::string& setting);
 
 /// How long connections wait in the backlog when none can be accepted.
 inline constexpr Nanos kAcceptPauseNs = 100'000'000;
@@ -151,9 +156,12 @@ inline constexpr Nanos kAcceptPauseNs = 100'000'000;
 /// destroyed.
 class Listener {
  public:
-  static Result<Listener> open(const std::string& path, mode_t mode);
+  /// `setting`: listen_unix(), listen_tcp().
+  static Result<Listener> open(const std::string& path, mode_t mode,
+                               const std::string& setting = kControlSocketSetting);
   /// `listen`: "ADDRESS:PORT", port 0: any. `dead_peer_ns`: set_tcp_options().
-  static Result<Listener> open_tcp(const std::string& listen, Nanos dead_peer_ns);
+  static Result<Listener> open_tcp(const std::string& listen, Nanos dead_peer_ns,
+                                   const std::string& setting = "control.listen");
   Listener(Listener&& other) noexcept = default;
   Listener& operator=(Listener&& other) noexcept = delete;
   ~Listener();

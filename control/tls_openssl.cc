@@ -130,7 +130,8 @@ std::string worker_text(SSL* ssl, unsigned long error, const std::string& name) 
     return "the switch asks for a certificate: set INA_TLS_CERT and INA_TLS_KEY";
   if (is_about_certificates(reason))
     return "the switch does not accept the certificate of INA_TLS_CERT: " + reason_text(error) +
-           "; it must be signed by the switch's control.tls_client_ca";
+           "; it must be signed by the switch's control.tls_client_ca or, for administrators, its "
+           "admin.client_ca";
   if (is_no_tls(reason)) return "there is no TLS: is it tcp: instead of tls:?";
   return reason_text(error);
 }
@@ -368,20 +369,22 @@ Result<std::unique_ptr<TlsSession>> make_client(const TlsClient& client) {
 }  // namespace
 
 Result<std::shared_ptr<const TlsAcceptor>> load_tls_acceptor(const TlsFiles& paths,
-                                                             bool require_certificate) {
+                                                             bool require_certificate,
+                                                             const TlsFileNames& names) {
   if (paths.certificate.empty() || paths.key.empty())
     return fail(INA_ERR_INVALID, "TLS needs control.tls_certificate and control.tls_key");
   if (require_certificate && paths.ca.empty())
     return fail(INA_ERR_INVALID,
                 "control.tls_require_client_certificate needs control.tls_client_ca: whose "
                 "signature shall workers' certificates have?");
-  const auto pem = read_tls_files(paths, kControlTlsNames);
+  const auto pem = read_tls_files(paths, names);
   if (!pem) return tl::unexpected(pem.error());
   Context context = new_context(TLS_server_method());
   if (!use_certificate(context.get(), *pem))
-    return openssl_error("cannot use control.tls_certificate");
+    return openssl_error(std::string("cannot use ") + names.certificate);
   if (!pem->ca.empty()) {
-    if (!trust(context.get(), *pem, true)) return openssl_error("cannot use control.tls_client_ca");
+    if (!trust(context.get(), *pem, true))
+      return openssl_error(std::string("cannot use ") + names.ca);
     SSL_CTX_set_verify(
         context.get(),
         SSL_VERIFY_PEER | (require_certificate ? SSL_VERIFY_FAIL_IF_NO_PEER_CERT : 0), nullptr);

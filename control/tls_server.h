@@ -4,12 +4,13 @@
 #include <memory>
 
 #include "control/tls.h"
+#include "control/tls_files.h"
 
 namespace ina::control {
 
-/// `paths`: kControlTlsNames. `require_certificate`: of workers; otherwise they may show one.
-/// Errors name setting and file.
-Result<std::shared_ptr<const TlsAcceptor>> load_tls_acceptor(const TlsFiles& paths,
-                                                             bool require_certificate);
+/// `require_certificate`: of clients; otherwise they may show one, if there is a CA. Errors name
+/// setting and file, by `names`.
+Result<std::shared_ptr<const TlsAcceptor>> load_tls_acceptor(
+    const TlsFiles& paths, bool require_certificate, const TlsFileNames& names = kControlTlsNames);
 
 }  // namespace ina::control

@@ -60,8 +60,6 @@ SETTLE_S = 2.0
 # Growth of the fitted line over the second half that is no leak: jobs come and go between samples.
 LIMITS = {"anonymous_bytes": 8 << 20, "descriptors": 8, "threads": 2, "mbufs": 64}
 LEAST_FITTED_S = 300
-# Names of gRPC's own threads.
-POOLS = ("event_engine", "grpc", "default-exec", "resolver-exec", "timer_manager")
 MOST_FAILURES = 20
 EVENTS = ("leave", "kill", "stop", "short", "groups", "restart")
 
@@ -142,8 +140,8 @@ def family(pid):
 
 
 def threads(pid):
-    """Returns the number of a process's threads, without the pools of gRPC, which grow and shrink as it likes."""
-    return sum(not name.startswith(POOLS) for name in of_threads(pid, "comm"))
+    """Returns the number of a process's threads."""
+    return sum(1 for _ in pathlib.Path(f"/proc/{pid}/task").iterdir())
 
 
 def mbufs_in_use(prefix):

@@ -1,6 +1,9 @@
 #include "switchd/administration.h"
 
 #include <exception>
+#include <type_traits>
+#include <utility>
+#include <variant>
 
 #include "common/clock.h"
 #include "common/logging/record.h"
@@ -8,7 +11,38 @@
 
 namespace ina::switchd {
 
+namespace request = control::request;
 using control::Json;
+
+void Administration::on_message(Client& client, const request::Message& message) {
+  // A request that has waited for longer than its sender is not carried out.
+  if (client.connection.peer_has_closed()) return;
+  client.state = Client::State::kJoined;
+  client.since = now_ns();
+  std::visit(
+      [&]<class Message>(const Message& asked) {
+        if constexpr (std::is_same_v<Message, request::Status>)
+          status_answers_.on_status(client);
+        else if constexpr (std::is_same_v<Message, request::Trace>)
+          trace_answers_.on_trace(client, asked, client.since);
+        else if constexpr (std::is_constructible_v<admin::Request, const Message&>)
+          carry_out(client, asked);
+        else
+          connections_.refuse(client, INA_ERR_INVALID,
+                              "'" + control::type_of(message) +
+                                  "' is no request of an administrator: this is admin.socket or "
+                                  "admin.listen");
+      },
+      message);
+}
+
+void Administration::carry_out(Client& client, const admin::Request& asked) {
+  if (const std::string text = status_answers_.unread_text(client); !text.empty())
+    return connections_.refuse(client, INA_ERR_REFUSED, text);
+  admin::Answer answer = administer(asked, client.who());
+  if (answer) return status_answers_.send_done(client, std::move(*answer));
+  connections_.send(client, control::answer::Refused{INA_ERR_REFUSED, answer.error().text});
+}
 
 admin::Answer Administration::administer(const admin::Request& request, const std::string& who) {
   admin::Answer answer = Json();

@@ -14,9 +14,11 @@ namespace ina::switchd {
 
 struct Job;
 
-/// The control connection of a worker, of a fallback server, or of its part in one job.
+/// The control connection of a worker, of a fallback server, of its part in one job, or of an
+/// administrator.
 struct Client {
-  enum class Role { kWorker, kServer, kFallback };
+  enum class Role { kWorker, kServer, kFallback, kAdministrator };
+  /// kAdministrator: kJoined once it has asked for something.
   enum class State { kNew, kJoined, kAttached, kLeaving, kEnded };
   control::Connection connection;
   control::PeerCredentials peer;
@@ -26,8 +28,9 @@ struct Client {
   bool told = false;             ///< it was refused something: it may still have to read that
   Nanos paused_until = 0;        ///< nobody listens to it before; 0: somebody does
   bool watching_output = false;  ///< for room in the socket, because something waits for it
-  Nanos since = 0;               ///< when it connected; kEnded: when its job ended
-  std::string account;           ///< owner() of the job that it joined, also when that has ended
+  /// When it connected; kEnded: when its job ended; kAdministrator: when it asked last.
+  Nanos since = 0;
+  std::string account;  ///< owner() of the job that it joined, also when that has ended
   State state = State::kNew;
   Role role = Role::kWorker;
   bool tells_status = false;  ///< a status or trace was sent that it may not have read yet
@@ -54,6 +57,16 @@ struct Client {
   }
   /// The client whose connection carries its messages.
   Client& line() { return carrier ? *carrier : *this; }
+  bool administers() const { return role == Role::kAdministrator; }
+  /// Also over the control socket: root and the switch's own user are administrators.
+  bool may_administer() const { return administers() || peer.is_trusted(); }
+  /// For the log and for those concerned: "uid:1000, pid 4711", "red, 10.0.0.7:123", or of an
+  /// administrator on another host "certificate alice, 10.0.0.7:123".
+  std::string who() const {
+    const bool certified = administers() && peer.remote;
+    return (certified ? "certificate " + connection.peer_name().value_or("?") : owner()) + ", " +
+           peer.text();
+  }
   /// The user or address that it counts for, for limits.
   std::string source() const { return peer.source(); }
   /// To whose account jobs go that it makes; Job::owner() of its own jobs.

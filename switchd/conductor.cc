@@ -99,7 +99,8 @@ Conductor::Conductor(ConductorConfig config, StateFile state, std::vector<LaneLi
       reload_(config_, state_, jobs_, resources_, ending_, connections_, credentials_),
       job_administration_(config_.aggregator, jobs_, records_, maker_, ending_, offers_,
                           departures_, waiting_, connections_),
-      administration_(jobs_, maker_, job_administration_, reload_, status_, slot_map_, tracing_) {
+      administration_(jobs_, maker_, job_administration_, reload_, status_, slot_map_, tracing_,
+                      status_answers_, trace_answers_, connections_) {
   for (LaneLink* lane : lanes_) lane->set_conductor_event(lane_event_.get());
 }
 
@@ -118,6 +119,9 @@ Result<void> Conductor::open() {
     logging::info("control socket open")("listen", config_.control.listen)(
         "tls", !config_.control.tls.certificate.empty())("tokens", credentials_.tokens())(
         "anonymous", config_.control.allow_anonymous);
+  if (!config_.admin.socket.empty() || !config_.admin.listen.empty())
+    logging::info("administrators welcome")("socket", config_.admin.socket)("listen",
+                                                                            config_.admin.listen);
   return {};
 }
 
@@ -267,7 +271,9 @@ void Conductor::beat(Nanos now) {
 // ---- what has come
 
 void Conductor::on_message(Client& client, control::Received& received) {
-  if (received.carries_descriptors)
+  if (received.carries_descriptors && client.administers())
+    connections_.close_later(client);  // by the doorman: no request has any
+  else if (received.carries_descriptors)
     peer_memory_.on_descriptors(client, received.body);
   else
     handle(client, received.body);
@@ -312,13 +318,15 @@ void Conductor::on_lane_events() {
 void Conductor::handle(Client& client, const control::Json& body) {
   const auto type = control::type_of(body);
   if (!type) return connections_.refuse_malformed(client, type.error());
-  if (!connections_.may_say(client, *type) ||
-      (client.peer.remote && !identification_.may_say_over_tcp(client, *type)))
+  if (!client.administers() &&
+      (!connections_.may_say(client, *type) ||
+       (client.peer.remote && !identification_.may_say_over_tcp(client, *type))))
     return;
   const auto said = control::parse_request(body);
   if (!said) return connections_.refuse_malformed(client, said.error());
   const request::Message& message = said->message;
   if (!std::holds_alternative<request::Status>(message)) status_answers_.outdate();
+  if (client.administers()) return administration_.on_message(client, message);
   if (!identification_.identify(client, message)) return;
   if (FallbackServers::is_from_server(client, message))
     return fallback_servers_.handle(client, message);

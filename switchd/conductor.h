@@ -80,10 +80,12 @@ class Conductor {
   void stop();
   /// Reads the configuration again. From any thread or signal handler.
   void reload();
-  /// For administrators, from other threads.
+  /// For other threads.
   admin::Queue& admin() { return admin_; }
   /// Where workers on other hosts join, after open(); 0: nowhere.
   uint16_t tcp_port() const { return connections_.tcp_port(); }
+  /// Likewise of administrators.
+  uint16_t admin_port() const { return connections_.admin_port(); }
 
  private:
   Result<void> watch_events();

@@ -33,6 +33,9 @@ ConductorConfig conductor_config(const config::Config& config,
       c.has_shm = true;
       c.shm_name = port.name;
     }
+  if (!config.admin.enabled) return c;
+  c.admin = config.admin;
+  c.admin.socket = config.admin_socket_path();
   return c;
 }
 

@@ -28,6 +28,7 @@ struct FramePortInfo {
 struct ConductorConfig {
   // Sections of the configuration, as they were read.
   config::ControlConfig control;
+  config::AdminConfig admin;  ///< `socket`: the path itself; empty, as `listen`: none
   config::SwitchConfig switchd;
   config::AggregatorConfig aggregator;
   config::StaticConfig static_pools;
@@ -45,6 +46,8 @@ struct ConductorConfig {
   std::vector<FramePortInfo> frame_ports;
 
   // Settings that no file has.
+  /// How long a connection of an administrator may say nothing, before it is closed.
+  Nanos admin_silence_ns = 10'000'000'000;
   /// How long a host may take to hear why its connection over TCP is closed.
   Nanos farewell_ns = 1'000'000'000;
   /// Mappings and descriptors for all jobs together; 0: as many as the process's limits allow.

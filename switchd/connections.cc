@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <new>
 #include <utility>
 
@@ -23,6 +24,8 @@ constexpr int kMessagesPerTurn = 16;
 // A connection on a place that is kept for workers that come back says `rejoin` by then.
 constexpr Nanos kReturnNs = 2'000'000'000;
 constexpr Nanos kLongestPauseNs = 1'000'000'000;
+// A connection of an administrator that has asked for something stays for so long.
+constexpr Nanos kIdleAdministratorNs = 300'000'000'000;
 // Connections that say nothing are looked for this often.
 constexpr Nanos kSilentNs = 50'000'000;
 
@@ -52,6 +55,7 @@ Connections::Connections(const ConductorConfig& config, const JobTable& jobs,
       doorman_(doorman),
       epoll_(epoll),
       handlers_(std::move(handlers)),
+      admin_sockets_(config.admin, doorman),
       farewells_(epoll, config.farewell_ns),
       budget_(config.work) {}
 
@@ -62,16 +66,18 @@ Result<void> Connections::open() {
   if (!listener) return tl::unexpected(listener.error());
   listener_.emplace(std::move(*listener));
   listener_->set_doorman(doorman_);
-  if (config_.control.listen.empty()) return {};
-  auto tcp =
-      control::Listener::open_tcp(config_.control.listen, config_.control.dead_peer_timeout_ns);
-  if (!tcp) return tl::unexpected(tcp.error());
-  tcp_listener_.emplace(std::move(*tcp));
-  return {};
+  if (!config_.control.listen.empty()) {
+    auto tcp =
+        control::Listener::open_tcp(config_.control.listen, config_.control.dead_peer_timeout_ns);
+    if (!tcp) return tl::unexpected(tcp.error());
+    tcp_listener_.emplace(std::move(*tcp));
+  }
+  return admin_sockets_.open();
 }
 
 std::vector<int> Connections::listening() const {
-  std::vector<int> fds = {listener_->fd()};
+  std::vector<int> fds = admin_sockets_.listening();
+  fds.push_back(listener_->fd());
   if (tcp_listener_) fds.push_back(tcp_listener_->fd());
   return fds;
 }
@@ -95,7 +101,7 @@ Connections::Places Connections::count_places() const {
   for (const auto& [fd, client] : clients_) {
     serving = serving || client->role == Client::Role::kServer;
     if (client->role != Client::Role::kWorker) {
-      ++places.servers;
+      ++places.not_workers;
       continue;
     }
     Places::Use& use = places.of[client->peer.key()];
@@ -143,7 +149,7 @@ std::string Connections::no_room(const control::PeerCredentials& peer, Places& p
                        peer.uid, use.total);
   // Places are kept for members that come back, but never most of them.
   const uint32_t kept = std::min(places.missing, config_.control.max_connections / 4 * 3);
-  const size_t workers = clients_.size() - places.servers;
+  const size_t workers = clients_.size() - places.not_workers;
   const size_t others = workers - places.guests;
   if (text.empty() && others >= config_.control.max_connections - kept && !make_room(peer, places))
     text =
@@ -180,7 +186,7 @@ bool Connections::doorman_busy() const {
   return doorman_ && doorman_->has_too_many();
 }
 
-void Connections::accept(const control::Listener& listener) {
+void Connections::accept(const control::Listener& listener, bool of_administrators) {
   std::optional<Places> places;
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
     const control::WorkTimer timer;
@@ -195,9 +201,40 @@ void Connections::accept(const control::Listener& listener) {
       return;
     }
     if (!*accepted) return;
+    if (of_administrators) {
+      take_in_administrator(std::move(**accepted), timer.began_ns());
+      continue;
+    }
     if (!places) places = count_places();
     take_in(std::move(**accepted), *places, timer);
   }
+}
+
+void Connections::take_in_administrator(control::Connection connection, Nanos now) {
+  const control::PeerCredentials peer = connection.peer();
+  const bool may = admin_sockets_.may_come_in(connection);
+  if (!may || !admin_sockets_.has_room(peer, clients_)) {
+    const std::string text =
+        may ? "there are as many connections of administrators as there may be"
+            : "administrators are root, the switch's own user, and its admin.group";
+    logging::warn("administrator refused", peer.source())("by", peer.text())("text", text);
+    return turn_away(std::move(connection), text, may, now);
+  }
+  auto client = std::make_unique<Client>();
+  client->role = Client::Role::kAdministrator;
+  client->peer = peer;
+  client->connection = std::move(connection);
+  client->since = now;
+  const int fd = client->connection.fd();
+  if (epoll_.watch(fd)) clients_[fd] = std::move(client);
+}
+
+/// `retry`: the peer may try again.
+void Connections::turn_away(control::Connection connection, const std::string& text, bool retry,
+                            Nanos now) {
+  const answer::Refused refused{.status = INA_ERR_REFUSED, .text = text, .retry = retry};
+  (void)connection.send_text(control::to_text(refused));
+  if (connection.peer().remote) farewells_.add(std::move(connection), now);
 }
 
 void Connections::take_in(control::Connection connection, Places& places,
@@ -212,9 +249,7 @@ void Connections::take_in(control::Connection connection, Places& places,
         "the time";
   if (!text.empty()) {
     logging::warn("connection refused", peer.source())("peer", peer.text())("text", text);
-    const answer::Refused refused{.status = INA_ERR_REFUSED, .text = text, .retry = true};
-    (void)connection.send_text(control::to_text(refused));
-    if (peer.remote) farewells_.add(std::move(connection), now);
+    turn_away(std::move(connection), text, true, now);
     return budget_.charge(peer.key(), timer.spent_ns(), now);
   }
   auto client = std::make_unique<Client>();
@@ -234,21 +269,25 @@ void Connections::take_in(control::Connection connection, Places& places,
   budget_.charge(peer.key(), timer.spent_ns(), now);
 }
 
-/// Closes those that have joined nothing for too long.
+/// How long a connection may go on without a job or, of an administrator, a request.
+Nanos Connections::longest_silence(const Client& client) const {
+  const bool is_new = client.state == Client::State::kNew;
+  if (client.administers()) return is_new ? config_.admin_silence_ns : kIdleAdministratorNs;
+  if (!has_no_job(client)) return std::numeric_limits<Nanos>::max();
+  const Nanos most = config_.control.join_timeout_ns;
+  return client.returning && is_new ? std::min(kReturnNs, most) : most;
+}
+
 void Connections::close_silent(Nanos now) {
-  for (auto& [fd, client] : clients_) {
-    const Nanos most = client->returning && client->state == Client::State::kNew
-                           ? std::min(kReturnNs, config_.control.join_timeout_ns)
-                           : config_.control.join_timeout_ns;
-    if (has_no_job(*client) && now - client->since > most) to_close_.insert(fd);
-  }
+  for (auto& [fd, client] : clients_)
+    if (now - client->since > longest_silence(*client)) to_close_.insert(fd);
 }
 
 // ---- time
 
 /// Reads what a client has to say, if its user or address has not taken too much time lately.
 void Connections::serve(Client& client) {
-  if (client.peer.is_trusted()) return read(client);
+  if (client.may_administer()) return read(client);
   const control::WorkTimer timer;
   const Nanos begin = timer.began_ns();
   if (const Nanos free_at = budget_.free_at(client.peer.key(), begin); free_at > begin)
@@ -287,9 +326,11 @@ void Connections::resume_paused(Nanos now) {
 
 bool Connections::serve(int fd) {
   if (listener_ && fd == listener_->fd()) {
-    accept(*listener_);
+    accept(*listener_, false);
   } else if (tcp_listener_ && fd == tcp_listener_->fd()) {
-    accept(*tcp_listener_);
+    accept(*tcp_listener_, false);
+  } else if (const control::Listener* listener = admin_sockets_.find(fd)) {
+    accept(*listener, true);
   } else if (Client* client = find(fd)) {
     if (client->token == 0)
       serve(*client);
@@ -348,6 +389,7 @@ void Connections::close(int fd) {
 void Connections::close_all() {
   listener_.reset();
   tcp_listener_.reset();
+  admin_sockets_.close();
   farewells_.clear();
   clients_.clear();
 }
@@ -408,7 +450,7 @@ void Connections::refuse(Client& client, ina_status status, const std::string& t
   send(client, answer::Refused{status, text});
   client.line().told = true;
   // A peer that has shown no token gets one answer.
-  if (client.peer.remote && client.tenant.empty()) close_later(client);
+  if (client.peer.remote && !client.administers() && client.tenant.empty()) close_later(client);
 }
 
 void Connections::refuse_malformed(Client& client, const Error& error) {

@@ -16,6 +16,7 @@
 #include "control/socket.h"
 #include "control/work_budget.h"
 #include "control/work_timer.h"
+#include "switchd/admin_sockets.h"
 #include "switchd/client.h"
 #include "switchd/conductor_config.h"
 #include "switchd/epoll.h"
@@ -38,13 +39,14 @@ class Connections {
   Connections(const ConductorConfig& config, const JobTable& jobs, control::Doorman* doorman,
               Epoll& epoll, Handlers handlers);
 
-  /// Opens the control socket and, if there is one, the port for workers on other hosts. Nobody is
-  /// let in before accept_from_now_on().
+  /// Opens the control socket, the port for workers on other hosts, and the sockets of
+  /// administrators, if there are any. Nobody is let in before accept_from_now_on().
   Result<void> open();
   Result<void> accept_from_now_on();
   /// nullptr: no port for workers on other hosts.
   control::Listener* tcp_listener() { return tcp_listener_ ? &*tcp_listener_ : nullptr; }
   uint16_t tcp_port() const { return tcp_listener_ ? tcp_listener_->port() : uint16_t{0}; }
+  uint16_t admin_port() const { return admin_sockets_.tcp_port(); }
 
   /// Something has come on `fd`. False: it is none of these descriptors.
   bool serve(int fd);
@@ -101,8 +103,9 @@ class Connections {
     std::map<uint64_t, Use> of;  ///< by PeerCredentials::key()
     uint32_t guests = 0;         ///< on places that are kept for those that come back
     uint32_t missing = 0;        ///< workers that may come back
-    // A fallback server has connections of its own, beside all others: one, and one for each job.
-    uint32_t servers = 0;
+    // Administrators have connections beside all others, and so has a fallback server: one, and one
+    // for each job.
+    uint32_t not_workers = 0;
     uint32_t servers_missing = 0;
   };
   uint32_t per_user() const;
@@ -113,13 +116,16 @@ class Connections {
 
   bool doorman_busy() const;
   std::vector<int> listening() const;
-  void accept(const control::Listener& listener);
+  void accept(const control::Listener& listener, bool of_administrators);
   void take_in(control::Connection connection, Places& places, const control::WorkTimer& timer);
+  void take_in_administrator(control::Connection connection, Nanos now);
+  void turn_away(control::Connection connection, const std::string& text, bool retry, Nanos now);
   void serve(Client& client);
   void read(Client& client);
   void watch_output(Client& client);
   void pause(Client& client, Nanos until);
   void resume_paused(Nanos now);
+  Nanos longest_silence(const Client& client) const;
   void close_silent(Nanos now);
   void close(int fd);
 
@@ -130,6 +136,7 @@ class Connections {
   Handlers handlers_;
   std::optional<control::Listener> listener_;
   std::optional<control::Listener> tcp_listener_;
+  AdminSockets admin_sockets_;
   std::map<int, std::unique_ptr<Client>> clients_;
   std::set<int> unread_;  ///< clients that have said more than was read, and the socket is silent
   std::set<int> to_close_;

@@ -17,9 +17,6 @@
 #include <memory>
 #include <optional>
 
-#ifdef INA_HAVE_ADMIN
-#include "control/admin/server.h"
-#endif
 #ifdef INA_HAVE_METRICS
 #include "control/metrics/server.h"
 #endif
@@ -242,27 +239,6 @@ std::vector<FramePortInfo> opened_ports(const config::Config& config,
   return infos;
 }
 
-#ifdef INA_HAVE_ADMIN
-/// nullptr: none is wanted.
-Result<std::unique_ptr<admin::Server>> start_admin(const config::Config& config,
-                                                   admin::Queue& queue) {
-  const config::AdminConfig& admin = config.admin;
-  if (!admin.enabled) return nullptr;
-  auto server = admin::Server::start(
-      {config.admin_socket_path(), admin.group, admin.listen, admin.tls}, queue);
-  if (server)
-    logging::info("administrators welcome")("socket", config.admin_socket_path())("listen",
-                                                                                  admin.listen);
-  return server;
-}
-#else
-Result<std::nullptr_t> start_admin(const config::Config& config, admin::Queue&) {
-  if (!config.admin.listen.empty())
-    return fail(INA_ERR_UNSUPPORTED, "admin.listen: this ina-switchd was built without gRPC");
-  return nullptr;
-}
-#endif
-
 #ifdef INA_HAVE_METRICS
 /// nullptr: nobody is to scrape.
 Result<std::unique_ptr<metrics::Server>> start_metrics(const config::Config& config,
@@ -434,8 +410,6 @@ Result<std::optional<Configuration::Version>> serve(
   conducted.heartbeat_ns = ServiceManager::heartbeat_ns();
   Conductor conductor(std::move(conducted), std::move(*state), raw_links, doorman->get());
   if (auto opened = conductor.open(); !opened) return tl::unexpected(opened.error());
-  auto administration = start_admin(config, conductor.admin());
-  if (!administration) return tl::unexpected(administration.error());
   auto metrics = start_metrics(config, conductor.admin());
   if (!metrics) return tl::unexpected(metrics.error());
   std::optional<Telemetry> telemetry;
@@ -471,7 +445,6 @@ Result<std::optional<Configuration::Version>> serve(
   if (!next) ServiceManager::stopping();
   signalled = nullptr;
   *metrics = nullptr;
-  *administration = nullptr;
   for (LaneLink* link : raw_links) {
     Posted<command::Stop> stop;
     link->post(&stop);

@@ -1,7 +1,6 @@
 #include "switchd/preflight.h"
 
 #include <fmt/format.h>
-#include <grp.h>
 
 #include <algorithm>
 
@@ -9,6 +8,7 @@
 #include "common/logging/journal.h"
 #include "control/tls_server.h"
 #include "control/tokens.h"
+#include "switchd/admin_sockets.h"
 #include "switchd/credentials.h"
 #include "switchd/lane_config.h"
 #include "switchd/preflight_checks.h"
@@ -25,7 +25,7 @@ std::string mib(uint64_t bytes) {
 // ---- sockets and files
 
 void check_control_socket(const Asked& asked, Report& report) {
-  report.problem(socket_problem(asked.config.control.socket, SOCK_SEQPACKET, "control.socket"));
+  report.problem(socket_problem(asked.config.control.socket, "control.socket"));
 }
 
 void check_state(const Asked& asked, Report& report) {
@@ -62,13 +62,13 @@ void check_admin_socket(const Asked& asked, Report& report) {
   const std::string path = asked.config.admin_socket_path();
   if (path == asked.config.control.socket)
     return report.problem("admin.socket and control.socket are the same path, " + path);
-  report.problem(socket_problem(path, SOCK_STREAM, "admin.socket"));
+  report.problem(socket_problem(path, "admin.socket"));
 }
 
 void check_admin_group(const Asked& asked, Report& report) {
   const config::AdminConfig& admin = asked.config.admin;
-  if (admin.enabled && !admin.group.empty() && ::getgrnam(admin.group.c_str()) == nullptr)
-    report.problem("admin.group: this machine has no group '" + admin.group + "'");
+  if (!admin.enabled || admin.group.empty()) return;
+  if (const auto group = group_of(admin.group); !group) report.problem(group.error().text);
 }
 
 void check_admin_listen(const Asked& asked, Report& report) {

@@ -35,7 +35,7 @@ class Report {
 };
 
 /// Each returns why not, empty if nothing speaks against it.
-std::string socket_problem(const std::string& path, int type, const std::string& setting);
+std::string socket_problem(const std::string& path, const std::string& setting);
 std::string listen_problem(const std::string& listen, const std::string& setting);
 std::string log_problem(const std::string& path);
 

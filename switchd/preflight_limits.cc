@@ -6,14 +6,13 @@ namespace ina::switchd {
 
 namespace {
 
-// What a switch without jobs has, measured, and some more: descriptors, address space, and threads,
-// most of which are gRPC's and come with its first calls.
+// What a switch without jobs has, measured, and some more: descriptors, address space, and threads.
 constexpr uint64_t kOwnFiles = 40;
 constexpr uint64_t kLaneFiles = 4;
 constexpr uint64_t kPortFiles = 8;
 constexpr uint64_t kOwnAddressBytes = 256 * kMiB;
 constexpr uint64_t kStackBytes = kMiB / 4;
-constexpr size_t kOwnThreads = 32;
+constexpr size_t kOwnThreads = 16;
 
 bool locks_memory(const config::PortConfig& port) {
   return port.type == config::PortType::kEthdev &&

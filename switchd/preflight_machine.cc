@@ -43,17 +43,17 @@ std::string folder_problem(const std::string& path, const std::string& setting) 
 
 }  // namespace
 
-std::string socket_problem(const std::string& path, int type, const std::string& setting) {
+std::string socket_problem(const std::string& path, const std::string& setting) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof(address.sun_path))
     return fmt::format("{}: socket path '{}' must have 1 to {} characters", setting, path,
                        sizeof(address.sun_path) - 1);
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  const Fd probe(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  // A backlog that is full is a sign of life, too.
+  const Fd probe(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  // A backlog that is full is a sign of life, too, and so is a socket of another type.
   if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ||
-      errno == EAGAIN)
+      errno == EAGAIN || errno == EPROTOTYPE)
     return fmt::format("another switch already listens on {}; stop it, or set another {}", path,
                        setting);
   struct stat status {};

@@ -171,8 +171,8 @@ tl::expected<Configuration::Version, admin::Error> Reload::with_policy(
     const admin::SetPolicy& asked) const {
   const Configuration& configuration = *config_.configuration;
   Source source = configuration.running().source;
-  std::vector<std::pair<std::string, std::string>> settings = asked.settings;
-  if (!asked.name.empty()) settings.emplace_back("aggregator.policy", asked.name);
+  auto settings = asked.settings;
+  if (!asked.name.empty()) settings["aggregator.policy"] = asked.name;
   for (const auto& [key, value] : settings) {
     if (!is_policy_key(key))
       return invalid(fmt::format("'{}' is no key of the policy; these are: {}", within_line(key),

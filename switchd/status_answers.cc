@@ -29,7 +29,9 @@ void StatusAnswers::on_status(Client& client) {
   if (const std::string text = unread_text(client); !text.empty())
     return connections_.refuse(client, INA_ERR_REFUSED, text);
   if (client.peer.remote)
-    return connections_.send(client, answer::Status{status_of_tenant(client)});
+    return connections_.send(
+        client, answer::Status{client.administers() ? report_.make(true, maker_.draining())
+                                                    : status_of_tenant(client)});
   // A client's second question may have come after the answer to its first was made.
   if (!shared_ || client.status == number_) {
     shared_ = memory_file(report_.make(true, maker_.draining()));
@@ -40,8 +42,17 @@ void StatusAnswers::on_status(Client& client) {
 }
 
 void StatusAnswers::send_trace(Client& client, Json content) {
-  if (client.peer.remote) return connections_.send(client, answer::Trace{std::move(content)});
-  send_file<answer::Trace>(client, memory_file(content));
+  send_content<answer::Trace>(client, std::move(content));
+}
+
+void StatusAnswers::send_done(Client& client, Json content) {
+  send_content<answer::Done>(client, std::move(content));
+}
+
+template <class Message>
+void StatusAnswers::send_content(Client& client, Json content) {
+  if (client.peer.remote) return connections_.send(client, Message{std::move(content)});
+  send_file<Message>(client, memory_file(content));
 }
 
 template <class Message>
@@ -52,7 +63,7 @@ void StatusAnswers::send_file(Client& client, const Fd& file) {
            : -1);
   if (!own)
     return connections_.refuse(client, INA_ERR_NO_MEMORY,
-                               fmt::format("cannot make a memory file for the {}", Message::kType));
+                               fmt::format("cannot make a memory file for '{}'", Message::kType));
   client.tells_status = true;
   connections_.send(client, Message{}, {own.get()});
 }
@@ -82,10 +93,10 @@ std::string StatusAnswers::unread_text(const Client& client) const {
     if (!other->tells_status || other->peer.uid != client.peer.uid) continue;
     other->tells_status = other->connection.unread() != 0;
     if (other->tells_status && other.get() == &client)
-      return "the answer to the last status was not read yet";
+      return "the answer to the last request was not read yet";
     unread += other->tells_status;
   }
-  if (unread < kMostUnread) return {};
+  if (unread < kMostUnread || client.administers()) return {};
   return fmt::format("{} answers to status were not read yet by uid {}", unread, client.peer.uid);
 }
 

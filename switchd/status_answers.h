@@ -24,13 +24,17 @@ class StatusAnswers {
   /// To be called at the end of a turn, and before anything else is done for a client: the next
   /// question gets a new answer.
   void outdate() { shared_.reset(); }
-  /// A user of this host gets a memory file, so that a long answer costs nobody room in a socket.
+  // A user of this host gets a memory file, so that a long answer costs nobody room in a socket.
   void send_trace(Client& client, control::Json content);
+  /// To an administrator.
+  void send_done(Client& client, control::Json content);
   /// Why a user gets no such answer just now; empty: the user does. Descriptors on their way are
   /// limited in number, over all messages of the switch.
   std::string unread_text(const Client& client) const;
 
  private:
+  template <class Message>
+  void send_content(Client& client, control::Json content);
   template <class Message>
   void send_file(Client& client, const Fd& file);
   control::Json status_of_tenant(const Client& client);

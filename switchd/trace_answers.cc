@@ -20,25 +20,23 @@ constexpr Nanos kLookNs = 20 * kMsNs;
 }  // namespace
 
 void TraceAnswers::on_trace(Client& client, const request::Trace& asked, Nanos now) {
-  const bool trusted = client.peer.is_trusted();
+  const bool trusted = client.may_administer();
   const Nanos longest = trusted ? kLongestTrustedNs : kLongestNs;
   const auto refuse = [&](const std::string& text) {
     connections_.refuse(client, INA_ERR_REFUSED, text);
   };
   if (asked.timeout_ms == 0 || asked.timeout_ms > static_cast<uint64_t>(longest / kMsNs))
-    return refuse(fmt::format("a trace of one's own job takes 1 ms to {} s (--timeout)",
-                              longest / kSecondNs));
+    return refuse(fmt::format("a trace takes 1 ms to {} s (--timeout)", longest / kSecondNs));
   if (const std::string text = status_.unread_text(client); !text.empty()) return refuse(text);
   if (const std::string text = too_much_text(client, now); !text.empty()) return refuse(text);
   const auto job = find(client, asked);
   if (!job) return refuse(job.error().text);
   const admin::BeginTrace wanted{(*job)->name, (*job)->owner(), asked.packets};
   const auto begun =
-      tracing_.begin(wanted, fmt::format("{}, {}", client.owner(), client.peer.text()), now,
-                     trusted ? std::string() : client.source());
+      tracing_.begin(wanted, client.who(), now, trusted ? std::string() : client.source());
   if (!begun)
     // Other hosts are not told for whom it traces.
-    return refuse(client.peer.remote && begun.error().code == admin::Error::Code::kBusy
+    return refuse(client.peer.remote && !trusted && begun.error().code == admin::Error::Code::kBusy
                       ? "the switch traces another job, and one at a time; try again"
                       : begun.error().text);
   turn(now);  // for whose trace it took the place of
@@ -55,9 +53,9 @@ tl::expected<const Job*, admin::Error> TraceAnswers::find(const Client& client,
   const std::string own = client.owner();
   auto found = jobs_.meant(asked.job, asked.owner.empty() ? own : asked.owner);
   if (!found && asked.owner.empty()) found = jobs_.meant(asked.job, "");
-  if (found && ((*found)->owner() == own || client.peer.is_trusted())) return *found;
+  if (found && ((*found)->owner() == own || client.may_administer())) return *found;
   // The names of other tenants' jobs are none of its business.
-  if (client.peer.remote)
+  if (client.peer.remote && !client.administers())
     return tl::unexpected(admin::Error{admin::Error::Code::kNotFound,
                                        fmt::format("there is no job '{}' of {}", asked.job, own)});
   if (!found) return tl::unexpected(found.error());
@@ -70,7 +68,7 @@ tl::expected<const Job*, admin::Error> TraceAnswers::find(const Client& client,
 
 /// Why the client may not trace just now; empty: it may.
 std::string TraceAnswers::too_much_text(const Client& client, Nanos now) {
-  if (client.peer.is_trusted()) return {};
+  if (client.may_administer()) return {};
   const Nanos wait = budget_.free_at(client.peer.key(), now) - now;
   if (wait <= 0) return {};
   return fmt::format(
@@ -107,7 +105,7 @@ Nanos TraceAnswers::next(Nanos until) const {
 /// It is over, and its time is its user's.
 void TraceAnswers::end(Nanos now) {
   const Asked asked = *std::exchange(asked_, std::nullopt);
-  if (!asked.client->peer.is_trusted())
+  if (!asked.client->may_administer())
     budget_.charge(asked.client->peer.key(), now - asked.began, now);
 }
 

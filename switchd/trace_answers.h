@@ -17,7 +17,7 @@ namespace ina::switchd {
 /// trace is bounded, and gives way to administrators.
 class TraceAnswers {
  public:
-  /// Longest trace of an owner, and of root and the switch's own user.
+  /// Longest trace of an owner, and of an administrator.
   static constexpr Nanos kLongestNs = 10'000'000'000;
   static constexpr Nanos kLongestTrustedNs = 60'000'000'000;
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""docs/operations.md has a recipe for every status of libina, for every kind of inactl's errors,
-and for every text with which switch and library refuse something or give up; and for no other
-texts.
+"""docs/operations.md has a recipe for every status of libina, and for every text with which switch
+and library refuse something or give up; and for no other texts.
 
 Texts are read from the sources: the literals of each call that makes an error, with `…` for the
 inserted parts. A recipe quotes a part of the text. tests/e2e/errors*_test.py or another test
@@ -158,9 +157,6 @@ def main():
     recipes = tables(operations)
     header = (ROOT / "include/ina/ina.h").read_text()
     expect_same("statuses", set(re.findall(r"^  (INA_ERR_\w+) = ", header, re.MULTILINE)), set(recipes["Status"]))
-    server = (ROOT / "control/admin/server.cc").read_text()
-    codes = server.split("code_of(Error::Code code)")[1].split("\n}\n")[0]
-    expect_same("kinds of inactl's errors", set(re.findall(r"grpc::StatusCode::(\w+);", codes)), set(recipes["Kind"]))
 
     found = list(errors())
     lacking = sorted({f"{path}: {text}" for path, text in found

@@ -34,7 +34,7 @@ Answer Queue::ask(Request request, std::string who, Nanos timeout_ns) {
     if (waiting_.size() >= kMaxWaiting)
       return tl::unexpected(Error{Error::Code::kBusy,
                                   "the switch is busy: it has " + std::to_string(waiting_.size()) +
-                                      " requests of administrators to answer already; try again"});
+                                      " requests to answer already; try again"});
     waiting_.push_back(call);
   }
   ring_event(event_.get());

@@ -1,32 +1,20 @@
 #include "programs/inactl/admin_commands.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <google/protobuf/util/json_util.h>
-#include <grpc/support/log.h>
-#include <grpcpp/create_channel_posix.h>
-#include <grpcpp/grpcpp.h>
-#include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <initializer_list>
 #include <memory>
 
 #include "common/command_line.h"
 #include "common/json/json.h"
-#include "control/bounded_json.h"
 #include "control/client.h"
-#include "control/socket.h"
-#include "control/tls_files.h"
 #include "control/tokens.h"
-#include "ina_admin.grpc.pb.h"
 #include "programs/inactl/heat.h"
 #include "programs/inactl/shell_text.h"
 #include "programs/inactl/status_format.h"
@@ -37,12 +25,14 @@ namespace ina::cli {
 
 namespace {
 
-namespace v1 = admin::v1;
+namespace request = control::request;
 using Json = nlohmann::json;
 using Seconds = std::chrono::seconds;
+using Steady = std::chrono::steady_clock;
 
-/// How long the switch may take to tell what it has traced.
-constexpr uint64_t kTraceAnswerS = 5;
+constexpr uint64_t kLongestTimeoutS = UINT32_MAX / 1000;
+/// How often `drain` looks which jobs are left.
+constexpr useconds_t kDrainIntervalUs = 100'000;
 
 /// Of some commands.
 struct Options {
@@ -51,7 +41,7 @@ struct Options {
   std::string reason;
   std::string owner;
   uint32_t rank = 0;
-  v1::CreateJobRequest wanted;
+  request::CreateJob wanted;
   uint64_t ttl_s = 3600;
   uint64_t wait_s = 0;
   bool check = false;
@@ -66,139 +56,53 @@ struct Options {
   uint64_t timeout_s() const { return common.timeout_s.value_or(10); }
 };
 
-bool is_unix(const std::string& address) {
-  return address.starts_with("unix:");
-}
-
-struct Failure {
-  Exit status;
-  std::string text;
-};
-
-/// A call that failed, as a person needs it told.
-Failure failure_of(const grpc::Status& status, const std::string& target) {
-  const std::string& said = status.error_message();
-  const auto has = [&](const char* part) { return said.find(part) != std::string::npos; };
-  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED)
-    return {kTimedOut, said == "Deadline Exceeded"
-                           ? "the switch at " + target + " did not answer in time (--timeout)"
-                           : said};
-  if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return {kRefused, said};
-  std::string hint;
-  const bool hung_up = has("Socket closed") || has("Connection reset") || has("andshake");
-  if (has("ertificate verify failed") || has("Peer name"))
-    hint =
-        "; the switch's certificate was not accepted: is it signed by --ca, and does it name "
-        "the host?";
-  else if (hung_up && !is_unix(target))
-    hint = "; is --cert signed by the switch's admin.client_ca?";
-  else if (has("Permission denied") || hung_up)
-    hint = "; administrators are root, the switch's own user, and its admin.group";
-  else if (has("connect") || has("No such file"))
-    hint = is_unix(target) ? "; is ina-switchd running, and is this its admin.socket?"
-                           : "; is ina-switchd running, and is this its admin.listen?";
-  else
-    return {kRefused, said};  // the switch itself says so
-  return {kNoSwitch, "no answer from the switch at " + target + ": " + said + hint};
-}
-
-/// A connection to a switch, for one command.
+/// A switch, as one command asks it.
 class Client {
  public:
   static Result<Client> open(const Options& options) {
-    auto target = admin_target(options.common);
-    if (!target) return tl::unexpected(target.error());
-    Client client(options, std::move(*target));
-    auto channel = is_unix(client.target_) ? client.open_unix() : client.open_tcp(options);
-    if (!channel) return tl::unexpected(channel.error());
-    client.stub_ = v1::Administration::NewStub(*channel);
-    return client;
-  }
-
-  /// Makes one call. Tells the user of every result but kDone.
-  template <class Method, class Request, class Response>
-  Exit call(Method method, const Request& request, Response& response) {
-    grpc::ClientContext context;
-    set_deadline(context, timeout_s_);
-    return told(((*stub_).*method)(&context, request, &response));
-  }
-
-  static void set_deadline(grpc::ClientContext& context, uint64_t seconds) {
-    context.set_deadline(std::chrono::system_clock::now() + Seconds(seconds));
-  }
-  Exit told(const grpc::Status& status) const {
-    if (status.ok()) return kDone;
-    const Failure failure = failure_of(status, target_);
-    complain(common_, failure.status, failure.text);
-    return failure.status;
-  }
-  bool is_local() const { return is_unix(target_); }
-  v1::Administration::Stub& stub() { return *stub_; }
-
- private:
-  Client(const Options& options, std::string target)
-      : target_(std::move(target)), timeout_s_(options.timeout_s()), common_(options.common) {}
-
-  using Channel = std::shared_ptr<grpc::Channel>;
-
-  static grpc::ChannelArguments arguments() {
-    grpc::ChannelArguments arguments;
-    arguments.SetMaxReceiveMessageSize(64 << 20);
-    return arguments;
-  }
-  /// The connection is made here, so that the server is known before anything is said to it.
-  Result<Channel> open_unix() const {
-    const auto trust = trust_of(common_);
-    if (!trust) return tl::unexpected(trust.error());
-    const std::string path = target_.substr(std::string_view("unix:").size());
-    const auto address = control::unix_address(path);
+    auto address = admin_address(options.common);
     if (!address) return tl::unexpected(address.error());
-    Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const timeval most{static_cast<time_t>(timeout_s_), 0};
-    ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
-    if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0)
-      return no_switch(
-          {grpc::StatusCode::UNAVAILABLE, std::string("cannot connect: ") + std::strerror(errno)});
-    if (const auto trusted = control::check_server(fd.get(), path, *trust); !trusted)
-      return fail(INA_ERR_NO_SWITCH, trusted.error().text);
-    ::fcntl(fd.get(), F_SETFL, O_NONBLOCK);
-    return grpc::CreateCustomInsecureChannelFromFd(target_, fd.release(), arguments());
-  }
-  tl::unexpected<Error> no_switch(const grpc::Status& status) const {
-    return fail(INA_ERR_NO_SWITCH, failure_of(status, target_).text);
-  }
-  Result<Channel> open_tcp(const Options& options) const {
+    auto trust = trust_of(options.common);
+    if (!trust) return tl::unexpected(trust.error());
     const control::TlsFiles& files = options.common.tls;
-    if (files.ca.empty() || files.certificate.empty() || files.key.empty())
+    if (control::is_remote(*address) &&
+        (files.ca.empty() || files.certificate.empty() || files.key.empty()))
       return fail(INA_ERR_INVALID,
                   "over TCP both ends show a certificate: give --ca, --cert and "
                   "--key (or INA_TLS_CA, INA_TLS_CERT and INA_TLS_KEY)");
-    auto pem = control::read_tls_files(files, {"--cert", "--key", "--ca", false});
-    if (!pem) return tl::unexpected(pem.error());
-    return grpc::CreateCustomChannel(
-        target_, grpc::SslCredentials({pem->ca, pem->key, pem->certificate}), arguments());
+    return Client(options, std::move(*address), std::move(*trust));
   }
 
-  std::string target_;
-  uint64_t timeout_s_;
-  Common common_;
-  std::unique_ptr<v1::Administration::Stub> stub_;
+  /// Tells the user of every result but kDone.
+  Exit ask(const request::Message& question, Json& answer) const {
+    auto found = try_ask(question, options_.timeout_s());
+    if (!found) return told(found.error());
+    answer = std::move(*found);
+    return kDone;
+  }
+  Result<Json> try_ask(const request::Message& question, uint64_t timeout_s) const {
+    const auto most_s = static_cast<Nanos>(std::min(timeout_s, kLongestTimeoutS));
+    return control::administer(address_, question, most_s * kSecondNs, trust_);
+  }
+  bool is_local() const { return !control::is_remote(address_); }
+
+ private:
+  Client(const Options& options, std::string address, control::Trust trust)
+      : options_(options), address_(std::move(address)), trust_(std::move(trust)) {}
+
+  Exit told(const Error& error) const {
+    const Exit status = exit_of(error.status);
+    complain(options_.common, status,
+             status == kTimedOut
+                 ? "the switch at " + address_ + " did not answer in time (--timeout)"
+                 : error.text);
+    return status;
+  }
+
+  const Options& options_;
+  std::string address_;
+  control::Trust trust_;
 };
-
-/// Numbers of 64 bits are texts in it: that is how protobuf's JSON has them.
-std::string json_of(const google::protobuf::Message& message) {
-  google::protobuf::util::JsonPrintOptions options;
-  options.always_print_primitive_fields = true;
-  options.preserve_proto_field_names = true;
-  std::string text;
-  (void)google::protobuf::util::MessageToJsonString(message, &text, options);
-  return text;
-}
-
-/// As `--json` prints it.
-std::string json_text_of(const google::protobuf::Message& message) {
-  return json_text(Json::parse(json_of(message), nullptr, false));
-}
 
 /// Reports the outcome: a line for a person, or an object for a program.
 int say(const Options& options, const std::string& line, const nlohmann::json& object) {
@@ -220,77 +124,86 @@ bool is_plain(const std::string& ticket) {
 
 // ---- the commands
 
-int create(const Options& options, Client& client) {
-  v1::CreateJobRequest request = options.wanted;
-  if (request.tenant().empty()) {
+int create(const Options& options, const Client& client) {
+  request::CreateJob wanted = options.wanted;
+  if (wanted.tenant.empty()) {
     if (!client.is_local())
       return complain(options.common, kUsage,
                       "whose job is it? Give --tenant: the tenant of a token or certificate, or "
                       "uid:NUMBER");
-    request.set_tenant(fmt::format("uid:{}", ::getuid()));
+    wanted.tenant = fmt::format("uid:{}", ::getuid());
   }
-  request.mutable_ttl()->set_seconds(static_cast<int64_t>(options.ttl_s));
-  v1::CreateJobResponse made;
-  if (const Exit failed = client.call(&v1::Administration::Stub::CreateJob, request, made))
-    return failed;
+  // What is longer than the switch lets jobs wait is the switch's to refuse.
+  wanted.ttl_ns = static_cast<Nanos>(std::min<uint64_t>(options.ttl_s, UINT32_MAX)) * kSecondNs;
+  Json made;
+  if (const Exit failed = client.ask(wanted, made)) return failed;
+  const std::string ticket = made.value("ticket", "");
+  const auto memory_bytes = made.value("memory_bytes", uint64_t{0});
+  const auto floor = made.value("slots_floor", 0u);
+  const auto ceiling = made.value("slots_ceiling", 0u);
   if (options.common.json) {
-    fmt::print("{}", json_text_of(made));
+    fmt::print("{}",
+               json_text({{"ticket", ticket},
+                          {"job_id", made.value("job_id", 0u)},
+                          {"window", made.value("window", 0u)},
+                          {"slots_floor", floor},
+                          {"slots_ceiling", ceiling},
+                          {"priority_max", made.value("priority_max", 0u)},
+                          {"memory_bytes", std::to_string(memory_bytes)},
+                          {"expires_in", fmt::format("{}s", made.value("expires_in_s", 0))}}));
     return kDone;
   }
-  const std::string slots =
-      made.slots_floor() == made.slots_ceiling()
-          ? fmt::format("{} slots", made.slots_floor())
-          : fmt::format("{}..{} slots", made.slots_floor(), made.slots_ceiling());
+  const std::string slots = floor == ceiling ? fmt::format("{} slots", floor)
+                                             : fmt::format("{}..{} slots", floor, ceiling);
   // A shell evaluates all of it.
   fmt::print("{}",
              shell_comment(fmt::format(
                  "job '{}' (id {}) of tenant {}: {} workers, {}, a window of {} fragments, {}",
-                 request.name(), made.job_id(), request.tenant(), request.workers(), slots,
-                 made.window(), format_bytes(made.memory_bytes()))));
+                 wanted.name, made.value("job_id", 0u), wanted.tenant, wanted.workers, slots,
+                 made.value("window", 0u), format_bytes(memory_bytes))));
   fmt::print("{}", shell_comment(fmt::format("waits {} for its workers, which need:",
                                              duration_text(options.ttl_s))));
-  fmt::print("export INA_JOB={} INA_WORLD_SIZE={} INA_TICKET={}\n", shell_word(request.name()),
-             request.workers(),
-             is_plain(made.ticket()) ? made.ticket() : shell_word(made.ticket()));
+  fmt::print("export INA_JOB={} INA_WORLD_SIZE={} INA_TICKET={}\n", shell_word(wanted.name),
+             wanted.workers, is_plain(ticket) ? ticket : shell_word(ticket));
   return kDone;
 }
 
-int abort(const Options& options, Client& client) {
-  v1::AbortJobRequest request;
-  request.set_name(options.job);
-  request.set_reason(options.reason);
-  request.set_owner(options.owner);
-  v1::AbortJobResponse response;
-  if (const Exit failed = client.call(&v1::Administration::Stub::AbortJob, request, response))
-    return failed;
+int abort(const Options& options, const Client& client) {
+  Json nothing;
+  const request::AbortJob asked{options.job, options.reason, options.owner};
+  if (const Exit failed = client.ask(asked, nothing)) return failed;
   return say(options, fmt::format("job '{}' is ended", options.job),
              {{"job", options.job}, {"aborted", true}});
 }
 
-int kick(const Options& options, Client& client) {
-  v1::KickWorkerRequest request;
-  request.set_job(options.job);
-  request.set_rank(options.rank);
-  request.set_reason(options.reason);
-  request.set_owner(options.owner);
-  v1::KickWorkerResponse response;
-  if (const Exit failed = client.call(&v1::Administration::Stub::KickWorker, request, response))
-    return failed;
+int kick(const Options& options, const Client& client) {
+  Json nothing;
+  const request::KickWorker asked{options.job, options.rank, options.reason, options.owner};
+  if (const Exit failed = client.ask(asked, nothing)) return failed;
   return say(options, fmt::format("rank {} of job '{}' is sent away", options.rank, options.job),
              {{"job", options.job}, {"rank", options.rank}, {"kicked", true}});
 }
 
-void print_progress(const v1::DrainProgress& progress, bool json) {
-  nlohmann::json jobs = nlohmann::json::array();
-  std::vector<std::string> names;  // as `inactl abort` takes them
-  for (const v1::OwnedJob& job : progress.left()) {
-    jobs.push_back({{"name", job.name()}, {"owner", job.owner()}});
-    names.push_back(fmt::format("{}/{}", job.owner(), job.name()));
+/// How a drain goes on.
+struct DrainProgress {
+  Json jobs;  ///< that are left: name and owner of each
+  bool draining = false;
+  bool drained() const { return draining && jobs.empty(); }
+  bool operator==(const DrainProgress&) const = default;
+
+  static DrainProgress of(const Json& answer) {
+    return {answer.value("jobs", Json::array()), answer.value("draining", false)};
   }
+};
+
+void print_progress(const DrainProgress& progress, bool json) {
+  std::vector<std::string> names;  // as `inactl abort` takes them
+  for (const Json& job : progress.jobs)
+    names.push_back(fmt::format("{}/{}", job.value("owner", ""), job.value("name", "")));
   if (json)
-    fmt::print("{}", json_text({{"draining", progress.draining()},
+    fmt::print("{}", json_text({{"draining", progress.draining},
                                 {"drained", progress.drained()},
-                                {"jobs", jobs}}));
+                                {"jobs", progress.jobs}}));
   else if (progress.drained())
     fmt::print("drained: no job is left, and none is let in\n");
   else
@@ -299,21 +212,21 @@ void print_progress(const v1::DrainProgress& progress, bool json) {
   std::fflush(stdout);
 }
 
-int drain(const Options& options, Client& client) {
-  v1::DrainRequest request;
-  request.mutable_timeout()->set_seconds(static_cast<int64_t>(options.wait_s));
-  grpc::ClientContext context;
-  Client::set_deadline(context, options.wait_s + options.timeout_s());
-  const auto reader = client.stub().Drain(&context, request);
-  v1::DrainProgress progress, told;
-  // The last says how it ended, even if that is nothing new.
-  while (reader->Read(&progress)) {
-    if (json_of(progress) != json_of(told)) print_progress(progress, options.common.json);
-    told = progress;
+int drain(const Options& options, const Client& client) {
+  const auto until = Steady::now() + Seconds(std::min(options.wait_s, kLongestTimeoutS));
+  Json answer;
+  if (const Exit failed = client.ask(request::Drain(), answer)) return failed;
+  DrainProgress progress = DrainProgress::of(answer);
+  print_progress(progress, options.common.json);
+  while (progress.draining && !progress.drained() && Steady::now() < until) {
+    ::usleep(kDrainIntervalUs);
+    if (const Exit failed = client.ask(request::GetDrain(), answer)) return failed;
+    auto next = DrainProgress::of(answer);
+    if (next != progress) print_progress(next, options.common.json);
+    progress = std::move(next);
   }
-  if (const Exit failed = client.told(reader->Finish())) return failed;
   if (progress.drained() || options.wait_s == 0) return kDone;
-  if (!progress.draining())
+  if (!progress.draining)
     return complain(options.common, kRefused, "somebody has undrained the switch meanwhile");
   return complain(options.common, kTimedOut,
                   fmt::format("not drained after {}; wait again, or end the jobs (inactl abort). "
@@ -321,44 +234,17 @@ int drain(const Options& options, Client& client) {
                               duration_text(options.wait_s)));
 }
 
-int undrain(const Options& options, Client& client) {
-  v1::UndrainResponse response;
-  if (const Exit failed =
-          client.call(&v1::Administration::Stub::Undrain, v1::UndrainRequest(), response))
-    return failed;
+int undrain(const Options& options, const Client& client) {
+  Json nothing;
+  if (const Exit failed = client.ask(request::Undrain(), nothing)) return failed;
   return say(options, "new jobs are let in again", {{"draining", false}});
 }
 
-/// An answer's `json`, which must be an object.
-template <class Response>
-Exit parse(const Options& options, const Response& response, Json& json) {
-  json = control::parse_bounded(response.json());
-  if (json.is_object()) return kDone;
-  complain(options.common, kRefused,
-           fmt::format("the switch sent an answer that is no JSON object, or one of more than {} "
-                       "parts",
-                       control::kMaxJsonParts));
-  return kRefused;
-}
-
-/// The switch's status, as administrators get it.
-Exit ask_status(const Options& options, Client& client, Json& status) {
-  v1::StatusResponse response;
-  if (const Exit failed =
-          client.call(&v1::Administration::Stub::Status, v1::StatusRequest(), response))
-    return failed;
-  return parse(options, response, status);
-}
-
-int aggregator(const Options& options, Client& client) {
+int aggregator(const Options& options, const Client& client) {
   constexpr size_t kMapColumns = 64;  // where the output is no terminal
-  v1::SlotsResponse response;
-  if (const Exit failed =
-          client.call(&v1::Administration::Stub::Slots, v1::SlotsRequest(), response))
-    return failed;
   Json slots, status;
-  if (const Exit failed = parse(options, response, slots)) return failed;
-  if (const Exit failed = ask_status(options, client, status)) return failed;
+  if (const Exit failed = client.ask(request::GetSlots(), slots)) return failed;
+  if (const Exit failed = client.ask(request::Status(), status)) return failed;
   const Heat found = heat(slots, status);
   const size_t width = terminal_width();
   const bool colour = ::isatty(STDOUT_FILENO) == 1 && !::getenv("NO_COLOR");
@@ -389,19 +275,17 @@ int show_trace(const Options& options, const Json& found) {
   return job_ended ? kRefused : kTimedOut;
 }
 
-int trace(const Options& options, Client& client) {
-  v1::TraceRequest request;
-  request.set_job(options.job);
-  request.set_owner(options.owner);
-  request.set_packets(options.packets);
-  request.mutable_timeout()->set_seconds(static_cast<int64_t>(options.timeout_s()));
-  grpc::ClientContext context;
-  Client::set_deadline(context, options.timeout_s() + kTraceAnswerS);
-  v1::TraceResponse response;
-  if (const Exit failed = client.told(client.stub().Trace(&context, request, &response)))
-    return failed;
+request::Trace wanted_trace(const Options& options) {
+  return {
+      .job = options.job,
+      .owner = options.owner,
+      .packets = options.packets,
+      .timeout_ms = static_cast<uint32_t>(std::min(options.timeout_s(), kLongestTimeoutS) * 1000)};
+}
+
+int trace(const Options& options, const Client& client) {
   Json found;
-  if (const Exit failed = parse(options, response, found)) return failed;
+  if (const Exit failed = client.ask(wanted_trace(options), found)) return failed;
   return show_trace(options, found);
 }
 
@@ -409,8 +293,8 @@ int trace(const Options& options, Client& client) {
 /// owners may give, too, asks over the control socket.
 bool asks_as_owner(const Common& common) {
   if (!common.admin.empty()) return false;
-  const auto target = admin_target(common);
-  return !target || ::access(target->c_str() + std::string_view("unix:").size(), W_OK) != 0;
+  const auto address = admin_address(common);
+  return !address || ::access(address->c_str(), W_OK) != 0;
 }
 
 int own_trace(const Options& options) {
@@ -419,21 +303,14 @@ int own_trace(const Options& options) {
   if (!token) return complain(common, exit_of(token.error().status), token.error().text);
   const auto trust = trust_of(common);
   if (!trust) return complain(common, exit_of(trust.error().status), trust.error().text);
-  constexpr uint64_t kMostS = UINT32_MAX / 1000;
-  const auto found = control::query_trace(
-      common.socket,
-      {.job = options.job,
-       .owner = options.owner,
-       .packets = options.packets,
-       .timeout_ms = static_cast<uint32_t>(std::min(options.timeout_s(), kMostS) * 1000)},
-      *token, *trust);
+  const auto found = control::query_trace(common.socket, wanted_trace(options), *token, *trust);
   if (!found) return complain(common, exit_of(found.error().status), found.error().text);
   return show_trace(options, *found);
 }
 
-int tenants(const Options& options, Client& client) {
+int tenants(const Options& options, const Client& client) {
   Json status;
-  if (const Exit failed = ask_status(options, client, status)) return failed;
+  if (const Exit failed = client.ask(request::Status(), status)) return failed;
   fmt::print("{}", options.common.json
                        ? json_text({{"tenants", status.value("tenants", Json::array())}}, 2)
                        : format_tenants(status, terminal_width()));
@@ -442,72 +319,84 @@ int tenants(const Options& options, Client& client) {
 
 /// The status of a switch that has started again since it had started `starts` times; null: it has
 /// not, or does not answer yet.
-nlohmann::json status_after(const Options& options, uint32_t starts) {
-  auto client = Client::open(options);
-  if (!client) return nullptr;
-  grpc::ClientContext context;
-  Client::set_deadline(context, 1);
-  v1::StatusResponse response;
-  if (!client->stub().Status(&context, v1::StatusRequest(), &response).ok()) return nullptr;
-  auto status = control::parse_bounded(response.json());
-  if (!status.is_object() || status.value("boots", uint32_t{0}) <= starts) return nullptr;
-  return status;
+Json status_after(const Client& client, uint32_t starts) {
+  auto status = client.try_ask(request::Status(), 1);
+  if (!status || status->value("boots", uint32_t{0}) <= starts) return nullptr;
+  return std::move(*status);
 }
 
 /// Waits until the switch is back. Why it does not run with the new configuration; empty: it does.
-Result<std::string> await_restart(const Options& options, uint32_t starts) {
-  const auto deadline = std::chrono::steady_clock::now() + Seconds(options.timeout_s());
+Result<std::string> await_restart(const Options& options, const Client& client, uint32_t starts) {
+  const auto deadline = Steady::now() + Seconds(options.timeout_s());
   for (;;) {
-    if (const auto status = status_after(options, starts); !status.is_null()) {
+    if (const auto status = status_after(client, starts); !status.is_null()) {
       const auto configuration = status.find("configuration");
       if (configuration == status.end() || !configuration->is_object()) return std::string();
       return configuration->value("failure", "");
     }
-    if (std::chrono::steady_clock::now() >= deadline)
+    if (Steady::now() >= deadline)
       return fail(INA_ERR_TIMEOUT,
                   "the switch is not back yet (--timeout); its log says how far it is");
     ::usleep(20'000);
   }
 }
 
+/// The change of a configuration, from the switch's answer to Reload or SetPolicy: the object that
+/// --json prints.
+Json change_json(const Json& answer, std::initializer_list<const char*> rest) {
+  Json lost = Json::array();
+  for (const Json& job : answer.value("jobs_lost", Json::array()))
+    lost.push_back({{"name", job.value("name", "")},
+                    {"owner", job.value("owner", "")},
+                    {"reason", job.value("text", "")}});
+  Json change = {{"changes", answer.value("changes", Json::array())},
+                 {"restart", answer.value("restart", false)},
+                 {"lost", std::move(lost)},
+                 {"applied", answer.value("applied", true)},
+                 {"starts", answer.value("starts", 0u)}};
+  for (const char* key : rest) change[key] = answer.value(key, Json());
+  return change;
+}
+
 /// The changes and the jobs that they end. `unchanged`: names the setting that stays as it was.
-template <class Response>
-std::string changes_text(const Response& response, std::string_view unchanged) {
+std::string changes_text(const Json& change, std::string_view unchanged) {
+  const bool applied = change["applied"];
   std::string text;
-  for (const v1::Change& change : response.changes())
-    text += printable(change.text()) + (change.in_place() ? "\n" : " (by a restart)\n");
-  for (const v1::LostJob& lost : response.lost())
-    text += printable(fmt::format("{}job {}/{}: {}", response.applied() ? "ended: " : "would end: ",
-                                  lost.owner(), lost.name(), lost.reason())) +
+  for (const Json& key : change["changes"])
+    text += printable(key.value("text", "")) +
+            (key.value("in_place", false) ? "\n" : " (by a restart)\n");
+  for (const Json& lost : change["lost"])
+    text += printable(fmt::format("{}job {}/{}: {}",
+                                  applied ? "ended: " : "would end: ", lost.value("owner", ""),
+                                  lost.value("name", ""), lost.value("reason", ""))) +
             "\n";
-  if (response.changes().empty()) text += fmt::format("{} is as it was\n", unchanged);
-  if (!response.applied())
+  if (change["changes"].empty()) text += fmt::format("{} is as it was\n", unchanged);
+  if (!applied)
     text += "nothing was done (--check)\n";
-  else if (response.restart())
+  else if (change["restart"].get<bool>())
     text += "the switch has started again, with its jobs\n";
   return text;
 }
 
-std::string reload_text(const v1::ReloadResponse& response) {
-  const std::string text = changes_text(response, "the configuration");
-  const bool in_place = response.applied() && !response.restart();
-  return in_place ? text + fmt::format("{} tokens\n", response.tokens()) : text;
+std::string reload_text(const Json& change) {
+  const std::string text = changes_text(change, "the configuration");
+  const bool in_place = change["applied"].get<bool>() && !change["restart"].get<bool>();
+  return in_place ? text + fmt::format("{} tokens\n", change["tokens"].get<uint64_t>()) : text;
 }
 
 /// What is wrong with the switch's ports now, a line each: a configuration that is as it was does
 /// not say that they are.
-std::string ports_text(const Options& options) {
+std::string ports_text(const Client& client) {
   std::string text;
-  if (const auto status = status_after(options, 0); status.is_object())
+  if (const auto status = status_after(client, 0); status.is_object())
     for (const std::string& trouble : port_troubles(status)) text += trouble + "\n";
   return text;
 }
 
 /// Where the switch starts again, until it has.
-template <class Response>
-int see_it_through(const Options& options, const Response& response) {
-  if (!response.restart() || !response.applied()) return kDone;
-  const auto failure = await_restart(options, response.starts());
+int see_it_through(const Options& options, const Client& client, const Json& change) {
+  if (!change["restart"].get<bool>() || !change["applied"].get<bool>()) return kDone;
+  const auto failure = await_restart(options, client, change["starts"]);
   if (!failure)
     return complain(options.common, exit_of(failure.error().status), failure.error().text);
   if (failure->empty()) return kDone;
@@ -516,84 +405,72 @@ int see_it_through(const Options& options, const Response& response) {
       "the switch did not start with it, and goes on with the configuration before: " + *failure);
 }
 
-int reload(const Options& options, Client& client) {
-  v1::ReloadRequest request;
-  request.set_check(options.check);
-  request.set_force(options.force);
-  v1::ReloadResponse response;
-  if (const Exit failed = client.call(&v1::Administration::Stub::Reload, request, response))
-    return failed;
-  if (const int failed = see_it_through(options, response)) return failed;
-  fmt::print("{}", options.common.json ? json_text_of(response)
-                                       : reload_text(response) + ports_text(options));
+int reload(const Options& options, const Client& client) {
+  Json answer;
+  const request::Reload asked{.check = options.check, .force = options.force};
+  if (const Exit failed = client.ask(asked, answer)) return failed;
+  Json change = change_json(answer, {});
+  change["tokens"] = answer.value("tokens", 0u);
+  if (const int failed = see_it_through(options, client, change)) return failed;
+  fmt::print("{}",
+             options.common.json ? json_text(change) : reload_text(change) + ports_text(client));
   return kDone;
 }
 
 /// The policy after the next reading of the configuration.
-template <class Response>
-std::string file_text(const Response& response) {
+std::string file_text(const Json& policy) {
+  const std::string file = policy.value("file", "");
+  const std::string error = policy.value("file_error", "");
   std::vector<std::string> said;
-  for (const v1::PolicyKey& key : response.keys())
-    if (key.value() != key.in_file())
-      said.push_back(fmt::format("{}: {}", key.key(), key.in_file()));
-  if (response.file().empty())
+  for (const Json& key : policy.value("keys", Json::array()))
+    if (key.value("value", "") != key.value("in_file", ""))
+      said.push_back(fmt::format("{}: {}", key.value("key", ""), key.value("in_file", "")));
+  if (file.empty())
     return said.empty() ? ""
                         : fmt::format(
                               "the switch has no configuration file (--config): its next "
                               "start has {} again\n",
                               fmt::join(said, ", "));
-  if (!response.file_error().empty())
-    return fmt::format("the next reload or start reads {}, which is wrong now: {}\n",
-                       response.file(), response.file_error());
-  if (said.empty()) return fmt::format("{} says the same\n", response.file());
-  return fmt::format("{} still says {}: the next reload or start of the switch reads it\n",
-                     response.file(), fmt::join(said, ", "));
+  if (!error.empty())
+    return fmt::format("the next reload or start reads {}, which is wrong now: {}\n", file, error);
+  if (said.empty()) return fmt::format("{} says the same\n", file);
+  return fmt::format("{} still says {}: the next reload or start of the switch reads it\n", file,
+                     fmt::join(said, ", "));
 }
 
-int policy_show(const Options& options, Client& client) {
-  v1::PolicyResponse response;
-  if (const Exit failed =
-          client.call(&v1::Administration::Stub::Policy, v1::PolicyRequest(), response))
-    return failed;
+int policy_show(const Options& options, const Client& client) {
+  Json policy;
+  if (const Exit failed = client.ask(request::GetPolicy(), policy)) return failed;
   if (options.common.json) {
-    fmt::print("{}", json_text_of(response));
+    fmt::print("{}", json_text(policy));
     return kDone;
   }
-  std::string text = fmt::format("policy {}\n", response.policy());
-  for (const v1::PolicyKey& key : response.keys())
-    text += fmt::format("  {}: {}\n", key.key(), key.value());
+  std::string text = fmt::format("policy {}\n", policy.value("policy", ""));
+  for (const Json& key : policy.value("keys", Json::array()))
+    text += fmt::format("  {}: {}\n", key.value("key", ""), key.value("value", ""));
   text += "\nthere are\n";
-  for (const v1::KnownPolicy& known : response.policies())
-    text += fmt::format("  {}: {}\n", known.name(), known.summary());
-  fmt::print("{}", printable_lines(text + "\n" + file_text(response)));
+  for (const Json& known : policy.value("policies", Json::array()))
+    text += fmt::format("  {}: {}\n", known.value("name", ""), known.value("summary", ""));
+  fmt::print("{}", printable_lines(text + "\n" + file_text(policy)));
   return kDone;
 }
 
-int policy_set(const Options& options, Client& client) {
-  v1::SetPolicyRequest request;
-  request.set_policy(options.policy);
-  request.set_check(options.check);
-  request.set_force(options.force);
-  const auto set = [&request](const std::string& key, const std::string& value) {
-    v1::PolicySetting& setting = *request.add_settings();
-    setting.set_key(key);
-    setting.set_value(value);
-  };
-  if (options.ways) set("aggregator.ways", std::to_string(*options.ways));
+int policy_set(const Options& options, const Client& client) {
+  request::SetPolicy asked{.name = options.policy, .check = options.check, .force = options.force};
+  if (options.ways) asked.settings["aggregator.ways"] = std::to_string(*options.ways);
   for (const std::string& setting : options.settings) {
     const size_t equals = setting.find('=');
-    set(setting.substr(0, equals), setting.substr(equals + 1));
+    asked.settings[setting.substr(0, equals)] = setting.substr(equals + 1);
   }
-  v1::SetPolicyResponse response;
-  if (const Exit failed = client.call(&v1::Administration::Stub::SetPolicy, request, response))
-    return failed;
-  if (const int failed = see_it_through(options, response)) return failed;
-  if (options.common.json) {
-    fmt::print("{}", json_text_of(response));
-    return kDone;
-  }
-  fmt::print("{}{}", changes_text(response, "the policy"),
-             printable_lines(response.applied() ? file_text(response) : ""));
+  Json answer;
+  if (const Exit failed = client.ask(asked, answer)) return failed;
+  const Json change = change_json(answer, {"keys", "file", "file_error"});
+  if (const int failed = see_it_through(options, client, change)) return failed;
+  fmt::print("{}",
+             options.common.json
+                 ? json_text(change)
+                 : changes_text(change, "the policy") +
+                       printable_lines(change["applied"].get<bool>() ? file_text(change) : ""));
   return kDone;
 }
 
@@ -636,7 +513,7 @@ class AdminCommands {
   }
 
  private:
-  using Run = int (*)(const Options&, Client&);
+  using Run = int (*)(const Options&, const Client&);
   using RunAlone = int (*)(const Options&);
 
   /// `as_owner`: runs if asks_as_owner().
@@ -678,31 +555,23 @@ CLI::App* AdminCommands::add_to(CLI::App& parent, const char* name, const char* 
 }
 
 void AdminCommands::add_create() {
-  v1::CreateJobRequest* wanted = &options_->wanted;
-  const auto set = [wanted](auto setter) {
-    return [wanted, setter](auto value) { (wanted->*setter)(value); };
-  };
-  using Wanted = v1::CreateJobRequest;
+  request::CreateJob& wanted = options_->wanted;
   CLI::App* made =
       add("create", "Reserves a job, and prints the ticket that its workers need", create);
-  made->add_option_function<std::string>(
-          "name", [wanted](const std::string& name) { wanted->set_name(name); }, "Its name")
-      ->required()
+  made->add_option("name", wanted.name, "Its name")->required()->check(utf8());
+  made->add_option("--workers", wanted.workers, "How many, 1..64")->required();
+  made->add_option("--tenant", wanted.tenant,
+                   "Whose it is: the tenant of a token or certificate, or uid:NUMBER [you]")
       ->check(utf8());
-  made->add_option_function<uint32_t>("--workers", set(&Wanted::set_workers), "How many, 1..64")
-      ->required();
-  made->add_option_function<std::string>(
-          "--tenant", [wanted](const std::string& tenant) { wanted->set_tenant(tenant); },
-          "Whose it is: the tenant of a token or certificate, or uid:NUMBER [you]")
-      ->check(utf8());
-  made->add_option_function<uint32_t>("--slots-floor", set(&Wanted::set_slots_floor),
-                                      "Slots that it must have");
-  made->add_option_function<uint32_t>("--slots-ceiling", set(&Wanted::set_slots_ceiling),
-                                      "Most slots that it may hold");
-  made->add_option_function<uint32_t>("--priority-max", set(&Wanted::set_priority_max),
-                                      "Highest priority of its fragments, 1..255");
-  made->add_option_function<uint64_t>("--window", set(&Wanted::set_window_bytes),
-                                      "How far its workers may run ahead, in bytes, or e.g. 4MiB")
+  made->add_option("--slots-floor", wanted.slots_floor, "Slots that it must have");
+  made->add_option("--slots-ceiling", wanted.slots_ceiling, "Most slots that it may hold");
+  made->add_option_function<uint32_t>(
+          "--priority-max",
+          [&wanted](uint32_t value) { wanted.priority_max = static_cast<uint8_t>(value); },
+          "Highest priority of its fragments, 1..255")
+      ->check(CLI::Range(1, 255).description(""));
+  made->add_option("--window", wanted.window_bytes,
+                   "How far its workers may run ahead, in bytes, or e.g. 4MiB")
       ->transform(command_line::size())
       ->type_name("SIZE");
   made->add_option("--ttl", options_->ttl_s, "How long it waits for its workers, e.g. 30m")
@@ -811,8 +680,6 @@ void AdminCommands::add_policy_set(CLI::App& policies) {
 }  // namespace
 
 void add_admin_commands(CLI::App& app, const Common& common, std::function<int()>& chosen) {
-  // failure_of() reports failures of calls, and values are checked before they are sent.
-  gpr_set_log_function([](gpr_log_func_args*) {});
   AdminCommands(app, common, chosen).add_all();
 }
 

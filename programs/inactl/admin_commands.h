@@ -1,5 +1,5 @@
-// The commands of inactl for administrators, over gRPC: create, abort, kick, drain, undrain,
-// tenants, aggregator, trace, reload.
+// The commands of inactl for administrators: create, abort, kick, drain, undrain, tenants,
+// aggregator, trace, reload, policy.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -23,10 +23,6 @@ void from_environment(std::string& value, const char* variable) {
   if (value.empty() && found) value = found;
 }
 
-bool is_remote(const std::string& socket) {
-  return socket.starts_with("tcp:") || socket.starts_with("tls:");
-}
-
 }  // namespace
 
 void complete(Common& common) {
@@ -38,14 +34,17 @@ void complete(Common& common) {
   from_environment(common.tls.key, "INA_TLS_KEY");
 }
 
-Result<std::string> admin_target(const Common& common) {
-  if (common.admin.starts_with('/') || common.admin.starts_with('.')) return "unix:" + common.admin;
-  if (!common.admin.empty()) return common.admin;
-  if (is_remote(common.socket))
+Result<std::string> admin_address(const Common& common) {
+  constexpr std::string_view kUnix = "unix:";
+  const std::string& admin = common.admin;
+  if (admin.starts_with(kUnix)) return admin.substr(kUnix.size());
+  if (admin.starts_with('/') || admin.starts_with('.') || control::is_remote(admin)) return admin;
+  if (!admin.empty()) return std::string(control::kTlsScheme) + admin;
+  if (control::is_remote(common.socket))
     return fail(INA_ERR_INVALID, common.socket +
                                      " is for workers and for `inactl status`; to administer that "
                                      "switch from here give --admin HOST:PORT, its admin.listen");
-  return "unix:" + common.socket + ".admin";
+  return common.socket + ".admin";
 }
 
 Result<control::Trust> trust_of(const Common& common) {

@@ -10,8 +10,11 @@
 
 #include "common/result.h"
 #include "control/trust.h"
+#include "wire/types.h"
 
 namespace ina::cli {
+
+inline constexpr Nanos kSecondNs = 1'000'000'000;
 
 /// The program's exit status. docs/administration.md has the table.
 enum Exit : int {
@@ -42,8 +45,8 @@ struct Common {
 /// and INA_SOCKET the first that is given says where the switch is administered.
 void complete(Common& common);
 
-/// Where to administer it, as gRPC names it: "unix:PATH" or HOST:PORT.
-Result<std::string> admin_target(const Common& common);
+/// Where to administer it: a path, or "tls:HOST:PORT".
+Result<std::string> admin_address(const Common& common);
 
 /// An object for a program, with its "schema" (common/json_schema.h), which the switch may have
 /// given it, and a line end. `indent`: -1: one line. A name that is no UTF-8 has replacements.

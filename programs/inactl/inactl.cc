@@ -16,10 +16,6 @@
 #include <thread>
 #include <vector>
 
-#include "programs/inactl/common.h"
-#ifdef INA_HAVE_ADMIN
-#include "programs/inactl/admin_commands.h"
-#endif
 #include "common/command_line.h"
 #include "common/process_limits.h"
 #include "common/standard_error.h"
@@ -28,6 +24,8 @@
 #include "control/client.h"
 #include "control/diagnosis/why.h"
 #include "control/tokens.h"
+#include "programs/inactl/admin_commands.h"
+#include "programs/inactl/common.h"
 #include "programs/inactl/show.h"
 #include "programs/inactl/status_format.h"
 #include "programs/inactl/top.h"
@@ -37,7 +35,6 @@ namespace {
 
 /// Without --timeout.
 constexpr Nanos kAnswerTimeoutNs = 10'000'000'000;
-constexpr Nanos kSecondNs = 1'000'000'000;
 constexpr auto kWatchInterval = std::chrono::seconds(1);
 constexpr auto kLookInterval = std::chrono::milliseconds(80);  // of `why`: all within a second
 constexpr const char* kClearScreen = "\x1b[H\x1b[2J";
@@ -234,9 +231,7 @@ int run(int argc, char** argv) {
       ->required();
   add_show("port", "The ports", "The whole record of its ports, or of one", "port",
            "Its name; without it all ports", run_port_show);
-#ifdef INA_HAVE_ADMIN
   add_admin_commands(app, common, chosen);
-#endif
   add_footers(app);
   command_line::check_numbers(app);
   try {

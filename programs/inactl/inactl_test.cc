@@ -319,7 +319,7 @@ class Inactl : public ::testing::Test {
 TEST_F(Inactl, WithoutASwitchTheErrorComesWithinASecondAndNamesTheSocket) {
   const std::string nobody = folder_ / "nobody.sock";
   // The path stays when the listener has gone.
-  ASSERT_TRUE(control::listen_unix(nobody, 0600, SOCK_SEQPACKET, "control.socket"));
+  ASSERT_TRUE(control::listen_unix(nobody, 0600, "control.socket"));
   const std::string file = folder_ / "file";
   std::ofstream(file) << "text";
   const auto expect_error = [](const std::string& command, const std::string& path) {

@@ -176,7 +176,7 @@ struct HostConfig {
   bool operator==(const HostConfig&) const = default;
 };
 
-/// gRPC for administrators.
+/// The sockets of administrators.
 struct AdminConfig {
   bool enabled = true;
   std::string socket;  ///< empty: derived from the control socket

@@ -24,7 +24,7 @@ constexpr Section kSections[] = {
     {"bridge", "The switch forwards other hosts' frames between its ethdev ports, by the MAC addresses that it learns."},
     {"eal", "DPDK's environment, and the memory and CPUs of the packet loops. DPDK runs only if there is an ethdev port, telemetry or extra_args: a switch without is sooner there. The shm port needs no hugepages."},
     {"control", "The socket over which workers join."},
-    {"admin", "Administration over gRPC, by `inactl`: jobs with tickets, ending jobs, draining the switch."},
+    {"admin", "Administration by `inactl`: jobs with tickets, ending jobs, draining the switch."},
     {"tenants", "The limits of tenants, and the slots kept for them: a list. A tenant that is not in it has no limits but the switch's own."},
     {"security", "How the sender of a frame on an ethdev port is checked."},
     {"ports", "The ports by which packets come: at least one, and at most one of type shm."},

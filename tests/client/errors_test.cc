@@ -109,7 +109,7 @@ TEST(Errors, WithoutASwitchTheErrorComesWithinASecondAndSaysHowToStartOne) {
   const test::TempDir folder;
   const std::string nobody = folder / "nobody.sock";
   {
-    auto listener = control::listen_unix(nobody, 0600, SOCK_SEQPACKET, "control.socket");
+    auto listener = control::listen_unix(nobody, 0600, "control.socket");
     ASSERT_TRUE(listener);
   }  // its path stays
   const std::string file = folder / "file";

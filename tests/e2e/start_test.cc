@@ -300,7 +300,6 @@ TEST_F(StartTest, ACheckLeavesARunningSwitchAndItsStateAlone) {
   EXPECT_EQ(text_of(socket() + ".state"), state);
 }
 
-#ifdef INA_HAVE_ADMIN
 TEST_F(StartTest, KilledAtAnyMomentItComesBackAndServes) {
   const std::string file = write("switchd.yaml",
                                  "eal: {huge: no}\n"
@@ -333,7 +332,6 @@ TEST_F(StartTest, KilledAtAnyMomentItComesBackAndServes) {
     daemon->wait();
   }
 }
-#endif
 
 }  // namespace
 }  // namespace ina

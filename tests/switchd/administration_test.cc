@@ -1,5 +1,5 @@
-// Requests of administrators, and the use of their tickets: the conductor's side, without gRPC. The
-// way from `inactl` to here is in tests/admin.
+// Requests of administrators, and the use of their tickets. The way from `inactl` to here is in
+// admin_sockets_test.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
