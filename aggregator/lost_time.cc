@@ -22,7 +22,7 @@ void LostTime::begin(std::span<const Seq> progress, Nanos now) {
   workers_ = static_cast<uint32_t>(progress.size());
   for (uint32_t i = 0; i < workers_; ++i) {
     each_[i].before = progress[i];
-    each_[i].could = 0;
+    each_[i].could = each_[i].still_ns = 0;
   }
   done_ = active_ns_ = 0;
 }

@@ -29,6 +29,9 @@ struct Grant {
   uint32_t in_switch = 0;  ///< of each worker at once; 0: the window, and no help
   uint32_t park_room = 0;  ///< that each worker keeps; 0: the fallback does
   bool group = false;  ///< of a group: not counted among its tenant's jobs, workers and ceilings
+
+  /// Most slots that it may hold in all lanes together.
+  uint64_t ceiling(uint32_t lanes) const { return uint64_t{ceiling_per_lane} * lanes; }
 };
 
 /// Gives out ranges of slots, first fit. All lanes have the same layout, so one map serves them

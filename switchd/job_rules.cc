@@ -74,8 +74,8 @@ uint64_t JobRules::server_bytes(const Job& job) const {
 }
 
 void JobRules::grant_help(scheduler::Grant& grant, uint64_t in_switch) const {
-  const uint64_t most = aggregator::JobSpec::most_in_switch(
-      uint64_t{grant.ceiling_per_lane} * lanes_, config_.fallback.home);
+  const uint64_t most =
+      aggregator::JobSpec::most_in_switch(grant.ceiling(lanes_), config_.fallback.home);
   grant.in_switch = std::max<uint32_t>(
       2 * lanes_, static_cast<uint32_t>(std::min({in_switch, most, uint64_t{grant.window}})));
   const uint64_t room =
@@ -135,8 +135,7 @@ void JobRules::fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpec
 }
 
 void JobRules::fill_help(Job& job, uint32_t lane, aggregator::JobSpec& spec) const {
-  spec.park_by(job.grant.in_switch, uint64_t{job.grant.ceiling_per_lane} * lanes_,
-               config_.fallback.home);
+  spec.park_by(job.grant.in_switch, job.grant.ceiling(lanes_), config_.fallback.home);
   spec.park_patience = config_.straggler.patience_ns;
   spec.park_if_it_pays = true;
   std::fill(job.parked[lane].begin(), job.parked[lane].end(), 0);

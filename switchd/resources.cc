@@ -88,7 +88,7 @@ Result<void> Resources::retake(Job& job, const SavedJob& saved) {
 
 Result<void> Resources::take_for_group(Job& group, const Job& parent) {
   const auto lanes = rules_.lanes();
-  const uint64_t ceiling = uint64_t{parent.grant.ceiling_per_lane} * lanes;
+  const uint64_t ceiling = parent.grant.ceiling(lanes);
   scheduler::JobRequest request{.tenant = group.owner(),
                                 .workers = group.workers,
                                 .priority_max = parent.grant.priority_max,

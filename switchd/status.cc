@@ -394,7 +394,7 @@ Json StatusReport::job_json(Job& job, const Links* explain) const {
     json["slots"] = job.grant.slots_per_lane * job.geometry.lanes;
   } else {
     json["slots_floor"] = job.grant.floor_per_lane * job.geometry.lanes;
-    json["slots_ceiling"] = job.grant.ceiling_per_lane * job.geometry.lanes;
+    json["slots_ceiling"] = job.grant.ceiling(job.geometry.lanes);
   }
   if (explain) explain_job(job, *explain, json);
   return json;

@@ -11,6 +11,7 @@
 #include "ina/ina.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/control_peer.h"
+#include "tests/support/deadline.h"
 #include "tests/support/switch_fixture.h"
 
 namespace ina {
@@ -20,7 +21,7 @@ using control::Json;
 using test::TestSwitch;
 using testing::HasSubstr;
 
-constexpr Nanos kTimeoutNs = 120'000'000'000;
+using test::kTimeoutNs;
 
 Json no_room() {
   return {{"type", "refused"},

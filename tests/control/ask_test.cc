@@ -14,6 +14,7 @@
 
 #include "control/client.h"
 #include "control/socket.h"
+#include "tests/support/deadline.h"
 #include "tests/support/temp_dir.h"
 
 namespace {
@@ -30,7 +31,7 @@ extern "C" ssize_t sendmsg(int fd, const msghdr* message, int flags) {
 namespace ina::control {
 namespace {
 
-constexpr Nanos kTimeoutNs = 120'000'000'000;
+using test::kTimeoutNs;
 
 class Ask : public testing::Test {
  protected:

@@ -21,6 +21,7 @@
 #include "common/sealed_memory.h"
 #include "control/doorman_protocol.h"
 #include "control/socket.h"
+#include "tests/support/deadline.h"
 #include "tests/support/evil_files.h"
 #include "tests/support/temp_dir.h"
 
@@ -36,7 +37,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr Nanos kTimeoutNs = 120'000'000'000;
+using test::kTimeoutNs;
 /// No caller may be held up for longer: the operations of these tests would take for ever.
 constexpr Nanos kAtOnceNs = 4'000'000'000;
 

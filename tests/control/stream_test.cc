@@ -11,6 +11,7 @@
 
 #include "common/clock.h"
 #include "control/socket.h"
+#include "tests/support/deadline.h"
 
 namespace ina::control {
 namespace {
@@ -19,7 +20,7 @@ using testing::AnyOf;
 using testing::HasSubstr;
 
 constexpr Nanos kSecond = 1'000'000'000;
-constexpr Nanos kTimeoutNs = 120'000'000'000;
+using test::kTimeoutNs;
 
 std::string frame(const std::string& text) {
   const size_t n = text.size();

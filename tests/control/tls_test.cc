@@ -16,6 +16,7 @@
 #include "control/socket.h"
 #include "control/tls_server.h"
 #include "tests/support/certificates.h"
+#include "tests/support/deadline.h"
 
 namespace ina::control {
 namespace {
@@ -24,7 +25,7 @@ using test::CertificateAuthority;
 using test::CertificateFiles;
 using testing::HasSubstr;
 
-constexpr Nanos kTimeoutNs = 120'000'000'000;
+using test::kTimeoutNs;
 
 std::string framed(const std::string& text) {
   const size_t n = text.size();

@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "common/clock.h"
+#include "tests/support/deadline.h"
 #include "tests/support/raw_worker.h"
 #include "tests/support/switch_fixture.h"
 
@@ -21,7 +22,7 @@ using test::RawWorker;
 using test::TestSwitch;
 using testing::HasSubstr;
 
-constexpr Nanos kTimeoutNs = 120'000'000'000;
+using test::kTimeoutNs;
 const wire::Address kOurs{{2, 0, 0, 0, 0, 0xfe}, 0x0a000001, 7584};
 
 struct FakeInterfaces : Interfaces {
@@ -57,8 +58,8 @@ class Worker {
     int ends[2] = {-1, -1};
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
     control = control::Connection(Fd(ends[0]));
-    session =
-        std::make_unique<Session>(control::Connection(Fd(ends[1])), "", switch_socket, control::Trust{}, interfaces);
+    session = std::make_unique<Session>(control::Connection(Fd(ends[1])), "", switch_socket,
+                                        control::Trust{}, interfaces);
   }
 
   static Json join(const std::string& job, int rank, int world) {

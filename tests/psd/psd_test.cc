@@ -15,6 +15,7 @@
 #include "tests/support/as_user.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/control_peer.h"
+#include "tests/support/deadline.h"
 #include "tests/support/evil_files.h"
 #include "tests/support/process.h"
 #include "tests/support/sanitizers.h"
@@ -23,6 +24,8 @@
 
 namespace ina {
 namespace {
+
+using test::kTimeoutNs;
 
 using test::Process;
 using test::TestSwitch;
@@ -182,8 +185,6 @@ class FullJob {
   }
 
  private:
-  static constexpr Nanos kTimeoutNs = 120'000'000'000;
-
   void fill(const TestSwitch& sw) {
     test::as_user(kUser, [&] {
       auto opened = control::Connection::open(sw.socket_path(), kTimeoutNs);

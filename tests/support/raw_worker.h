@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "tests/support/deadline.h"
 #include "transport/shm_join.h"
 
 namespace ina::test {
@@ -50,8 +51,6 @@ class RawWorker {
   std::unique_ptr<client::ShmTransport> transport;
 
  private:
-  static constexpr Nanos kTimeoutNs = 120'000'000'000;
-
   void attach(control::Received answer) {
     joined = answer.body;
     ASSERT_EQ(joined["type"], "joined") << joined;

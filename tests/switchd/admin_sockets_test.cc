@@ -18,6 +18,7 @@
 #include "switchd/admin_sockets.h"
 #include "tests/support/certificates.h"
 #include "tests/support/control_peer.h"
+#include "tests/support/deadline.h"
 #include "tests/support/switch_fixture.h"
 
 namespace ina::switchd {
@@ -30,7 +31,7 @@ using test::TestSwitch;
 using testing::AnyOf;
 using testing::HasSubstr;
 
-constexpr Nanos kTimeoutNs = 120'000'000'000;
+using test::kTimeoutNs;
 constexpr Nanos kSecondNs = 1'000'000'000;
 
 class AdminSocketsTest : public testing::Test {

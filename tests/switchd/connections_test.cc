@@ -10,6 +10,7 @@
 #include "tests/support/as_user.h"
 #include "tests/support/captured_log.h"
 #include "tests/support/control_peer.h"
+#include "tests/support/deadline.h"
 #include "tests/support/switch_fixture.h"
 
 namespace ina::switchd {
@@ -24,7 +25,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 constexpr Nanos kSecond = 1'000'000'000;
-constexpr Nanos kTimeoutNs = 120'000'000'000;
+using test::kTimeoutNs;
 constexpr uid_t kAlice = 12345, kBob = 12346;
 
 // ---- a whole switch
@@ -181,7 +182,7 @@ TEST_F(ConnectionsTest, TheReasonIsReadWhateverHappensToTheRequest) {
   ASSERT_TRUE(holds_a_place(second, "b"));
   reason_at(sw_->socket_path(), "control.max_connections");
   reason_at(sw_->tcp_address(), "control.max_connections");
-  const auto status = control::query_status(sw_->socket_path(), kTimeoutNs);
+  const auto status = control::query_status(sw_->socket_path(), kTimeoutNs, "", {}, 0);
   ASSERT_FALSE(status);
   EXPECT_THAT(status.error().text, HasSubstr("(control.max_connections)"));
 }

@@ -13,6 +13,7 @@
 #include "common/clock.h"
 #include "io/shm/layout.h"
 #include "switchd/job_rules.h"
+#include "tests/support/deadline.h"
 #include "tests/support/evil_files.h"
 #include "tests/support/thread_sleeps.h"
 
@@ -20,7 +21,7 @@ namespace ina::switchd {
 namespace {
 
 constexpr size_t kBytes = size_t{64} << 20;
-constexpr Nanos kDeadlineNs = 120'000'000'000;
+using test::kTimeoutNs;
 const std::string kAlice = "uid:1000", kBob = "uid:1001";
 
 Mapper::Done await(Mapper& mapper) {
@@ -57,7 +58,7 @@ class Watched {
   }
   bool closes() const {
     pollfd waiter{near_.get(), 0, 0};
-    return ::poll(&waiter, 1, static_cast<int>(kDeadlineNs / 1'000'000)) > 0;
+    return ::poll(&waiter, 1, static_cast<int>(kTimeoutNs / 1'000'000)) > 0;
   }
   Fd far;
 

@@ -18,6 +18,7 @@
 #include "common/clock.h"
 #include "tests/support/as_user.h"
 #include "tests/support/control_peer.h"
+#include "tests/support/deadline.h"
 #include "tests/support/evil_files.h"
 #include "tests/support/raw_worker.h"
 #include "tests/support/switch_fixture.h"
@@ -30,7 +31,7 @@ using test::RawWorker;
 using test::TestSwitch;
 using testing::HasSubstr;
 
-constexpr Nanos kTimeoutNs = 120'000'000'000;
+using test::kTimeoutNs;
 /// Limit for requests that must not wait for another one that takes a minute.
 constexpr Nanos kAtOnceNs = 8'000'000'000;
 

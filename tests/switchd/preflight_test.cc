@@ -103,6 +103,13 @@ TEST_F(PreflightTest, SeesOneSocketForTwo) {
   EXPECT_THAT(found(), ElementsAre(problem("admin.socket", "are the same path")));
 }
 
+TEST_F(PreflightTest, AGroupHasANameOrANumber) {
+  config_.admin.group = "no-such-group";
+  EXPECT_THAT(found(), testing::Contains(problem("admin.group", "has no group 'no-such-group'")));
+  config_.admin.group = "23456";
+  EXPECT_THAT(found(), Not(testing::Contains(Field(&Finding::check, "admin.group"))));
+}
+
 TEST_F(PreflightTest, SeesFilesThatAreTheSameByAnyName) {
   const std::string file = write("switchd.yaml", "log: {}\n");
   const auto found_with_file = [&] { return preflight(config_, machine_, file).findings; };

@@ -10,6 +10,7 @@
 
 #include "common/clock.h"
 #include "tests/support/control_peer.h"
+#include "tests/support/deadline.h"
 #include "tests/support/switch_fixture.h"
 
 namespace ina {
@@ -21,7 +22,7 @@ using test::TestSwitch;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr Nanos kTimeoutNs = 120'000'000'000;
+using test::kTimeoutNs;
 const std::string kRed = "red-token-0123456789";
 const std::string kBlue = "blue-token-0123456789";
 

@@ -10,6 +10,7 @@
 
 #include "tests/support/certificates.h"
 #include "tests/support/control_peer.h"
+#include "tests/support/deadline.h"
 #include "tests/support/switch_fixture.h"
 
 namespace ina {
@@ -22,7 +23,7 @@ using test::Peer;
 using test::TestSwitch;
 using testing::HasSubstr;
 
-constexpr Nanos kTimeoutNs = 120'000'000'000;
+using test::kTimeoutNs;
 const std::string kRed = "red-token-0123456789";
 
 class RemoteTlsTest : public testing::Test {
