@@ -10,11 +10,10 @@
 
 #include "common/result.h"
 #include "control/trust.h"
-#include "wire/types.h"
 
 namespace ina::cli {
 
-inline constexpr Nanos kSecondNs = 1'000'000'000;
+inline constexpr int64_t kSecondNs = 1'000'000'000;
 
 /// The program's exit status. docs/administration.md has the table.
 enum Exit : int {
