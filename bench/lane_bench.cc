@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "switchd/lane.h"
+#include "switchd/lanes/lane.h"
 
 namespace ina::switchd {
 namespace {

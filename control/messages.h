@@ -234,7 +234,7 @@ struct GetDrain {
   static constexpr const char* kType = "get_drain";
   bool operator==(const GetDrain&) const = default;
 };
-/// Answer: the slots that hold something, of a sample that is bounded (switchd/slot_map.h).
+/// Answer: the slots that hold something, of a sample that is bounded (switchd/reports/slot_map.h).
 struct GetSlots {
   static constexpr const char* kType = "get_slots";
   bool operator==(const GetSlots&) const = default;

@@ -21,7 +21,7 @@ using aggregator::RxPacket;
 using EndpointIndex = uint16_t;
 
 /// The counters of every port. Its lane alone reads and writes it; the conductor gets a copy in the
-/// lane's snapshot (switchd/lane_snapshot.h).
+/// lane's snapshot (switchd/lanes/lane_snapshot.h).
 struct PortCounters {
   uint64_t rx_packets = 0;
   uint64_t rx_bytes = 0;  ///< payload

@@ -5,15 +5,15 @@
 #include <string>
 
 #include "control/admin/requests.h"
-#include "switchd/job_administration.h"
-#include "switchd/job_maker.h"
-#include "switchd/job_table.h"
+#include "switchd/jobs/job_administration.h"
+#include "switchd/jobs/job_maker.h"
+#include "switchd/jobs/job_table.h"
 #include "switchd/reload.h"
-#include "switchd/slot_map.h"
-#include "switchd/status.h"
-#include "switchd/status_answers.h"
-#include "switchd/trace_answers.h"
-#include "switchd/tracing.h"
+#include "switchd/reports/slot_map.h"
+#include "switchd/reports/status.h"
+#include "switchd/reports/status_answers.h"
+#include "switchd/reports/trace_answers.h"
+#include "switchd/reports/tracing.h"
 
 namespace ina::switchd {
 

@@ -9,7 +9,7 @@
 #include "common/clock.h"
 #include "common/event_fd.h"
 #include "common/logging/record.h"
-#include "switchd/restore.h"
+#include "switchd/jobs/restore.h"
 #include "wire/text.h"
 
 namespace ina::switchd {

@@ -21,7 +21,7 @@
 #include "switchd/conductor_config.h"
 #include "switchd/epoll.h"
 #include "switchd/farewells.h"
-#include "switchd/job_table.h"
+#include "switchd/jobs/job_table.h"
 
 namespace ina::switchd {
 

@@ -7,7 +7,7 @@
 #include "control/messages.h"
 #include "switchd/connections.h"
 #include "switchd/credentials.h"
-#include "switchd/job_table.h"
+#include "switchd/jobs/job_table.h"
 
 namespace ina::switchd {
 

@@ -34,13 +34,13 @@
 #include "switchd/conductor.h"
 #include "switchd/config/config.h"
 #include "switchd/configuration.h"
-#include "switchd/handover.h"
-#include "switchd/lane.h"
-#include "switchd/loop_threads.h"
-#include "switchd/preflight.h"
-#include "switchd/readiness.h"
-#include "switchd/service_manager.h"
-#include "switchd/telemetry.h"
+#include "switchd/lanes/lane.h"
+#include "switchd/lanes/loop_threads.h"
+#include "switchd/reports/telemetry.h"
+#include "switchd/startup/handover.h"
+#include "switchd/startup/preflight.h"
+#include "switchd/startup/readiness.h"
+#include "switchd/startup/service_manager.h"
 
 namespace ina::switchd {
 namespace {

@@ -13,11 +13,11 @@
 #include "switchd/config/changes.h"
 #include "switchd/connections.h"
 #include "switchd/credentials.h"
-#include "switchd/job_ending.h"
-#include "switchd/job_table.h"
-#include "switchd/outlook.h"
-#include "switchd/resources.h"
-#include "switchd/state_file.h"
+#include "switchd/jobs/job_ending.h"
+#include "switchd/jobs/job_table.h"
+#include "switchd/jobs/outlook.h"
+#include "switchd/jobs/state_file.h"
+#include "switchd/memory/resources.h"
 
 namespace ina::switchd {
 

@@ -5,8 +5,8 @@ import re
 # "rank 1 (pid 7 on node1)", "ranks 0, 2"; of a group "rank 1 (rank 2 of the job, pid 7 on node1)".
 RANK = r"\d+(?: \([^()]*\))?"
 RANKS = rf"ranks? ({RANK}(?:, {RANK})*)"
-# The sentences that name ranks at fault (control/diagnosis/why.cc, switchd/dropped_frames.cc,
-# switchd/departures.cc, client/context.cc).
+# The sentences that name ranks at fault (control/diagnosis/why.cc, switchd/reports/dropped_frames.cc,
+# switchd/jobs/departures.cc, client/context.cc).
 NAMES = [re.compile(pattern) for pattern in (
     rf"(?:is that|are those) of {RANKS}, which (?:has|have) contributed",
     rf"the process(?:es)? of {RANKS} (?:is|are) stopped",

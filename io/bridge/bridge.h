@@ -3,7 +3,7 @@
 //
 // The decision depends on the two MAC addresses and the VLAN of the tag alone (IEEE 802.1Q without
 // spanning tree; each VLAN learns for itself). It neither moves nor changes frames; see
-// switchd/forwarding.h.
+// switchd/lanes/forwarding.h.
 #pragma once
 
 #include <array>

@@ -86,7 +86,7 @@ class alignas(64) EthdevPort {
   /// Whether frames were passed on for other lanes since the last call.
   bool take_moved() { return rings_.take_moved(); }
 
-  // The port as part of a learning switch; see switchd/forwarding.h.
+  // The port as part of a learning switch; see switchd/lanes/forwarding.h.
 
   using Transit = TransitFrame;
   /// Those of the last rx_burst(). Each buffer must go to drop_transit(), or by hand_over...() and

@@ -1,5 +1,5 @@
 // The lane's side of the bridge, over ports that only record their calls.
-#include "switchd/forwarding.h"
+#include "switchd/lanes/forwarding.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "io/ethdev/ethdev_port.h"
-#include "switchd/forwarding.h"
+#include "switchd/lanes/forwarding.h"
 #include "tests/ethdev/eal_fixture.h"
 #include "tests/ethdev/frames.h"
 #include "tests/support/temp_dir.h"

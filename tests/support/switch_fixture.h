@@ -15,7 +15,7 @@
 
 #include "control/client.h"
 #include "switchd/conductor.h"
-#include "switchd/lane.h"
+#include "switchd/lanes/lane.h"
 #include "tests/support/temp_dir.h"
 
 namespace ina::test {

@@ -10,8 +10,8 @@
 
 #include "control/client.h"
 #include "switchd/conductor.h"
-#include "switchd/lane.h"
-#include "switchd/look_schedule.h"
+#include "switchd/lanes/lane.h"
+#include "switchd/reports/look_schedule.h"
 #include "tests/support/control_peer.h"
 #include "tests/support/temp_dir.h"
 

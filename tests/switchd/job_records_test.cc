@@ -1,5 +1,5 @@
 // The record of a job that outlives the switch, and the job that is made from it.
-#include "switchd/job_records.h"
+#include "switchd/jobs/job_records.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // How jobs and groups are found, and the state of the table when they go.
-#include "switchd/job_table.h"
+#include "switchd/jobs/job_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Where a lane finds the workers of its jobs, at two Ethernet ports.
-#include "switchd/lane_members.h"
+#include "switchd/lanes/lane_members.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "io/shm/region.h"
-#include "switchd/no_frame_port.h"
+#include "switchd/lanes/no_frame_port.h"
 
 namespace ina::switchd {
 namespace {

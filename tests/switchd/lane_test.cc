@@ -1,5 +1,5 @@
 // How a lane shares its time among its ports: over ports that always have something.
-#include "switchd/lane.h"
+#include "switchd/lanes/lane.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <new>
 #include <thread>
 
-#include "switchd/job_rules.h"
-#include "switchd/lanes.h"
+#include "switchd/jobs/job_rules.h"
+#include "switchd/lanes/lanes.h"
 #include "tests/support/packet_builder.h"
 
 namespace ina::switchd {

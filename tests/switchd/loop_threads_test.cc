@@ -1,5 +1,5 @@
 // Threads of packet loops: where they run, which signals they take, and that all start or none.
-#include "switchd/loop_threads.h"
+#include "switchd/lanes/loop_threads.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The threads that make and map workers' memory: their use of the machine, and who waits for whom.
-#include "switchd/mapper.h"
+#include "switchd/memory/mapper.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 #include "common/clock.h"
 #include "io/shm/layout.h"
-#include "switchd/job_rules.h"
+#include "switchd/jobs/job_rules.h"
 #include "tests/support/deadline.h"
 #include "tests/support/evil_files.h"
 #include "tests/support/thread_sleeps.h"

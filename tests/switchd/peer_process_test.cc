@@ -1,5 +1,5 @@
 // The text about the process of a worker that a job waits for.
-#include "switchd/peer_process.h"
+#include "switchd/reports/peer_process.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

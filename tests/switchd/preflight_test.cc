@@ -1,5 +1,5 @@
 // The findings of `ina-switchd --check` on a machine: each check is made to fail once, alone.
-#include "switchd/preflight.h"
+#include "switchd/startup/preflight.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <fstream>
 
 #include "control/socket.h"
-#include "switchd/state_file.h"
+#include "switchd/jobs/state_file.h"
 #include "tests/support/temp_dir.h"
 
 namespace ina::switchd {

@@ -1,6 +1,6 @@
 // `ina-switchd --self-test` on made-up machines, which are folders with some files of /proc and
 // /sys: a machine on which all is right, and each point broken once, and alone then.
-#include "switchd/readiness.h"
+#include "switchd/startup/readiness.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

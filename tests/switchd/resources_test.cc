@@ -5,7 +5,7 @@
 #include <sys/resource.h>
 
 #include "io/shm/layout.h"
-#include "switchd/handles.h"
+#include "switchd/memory/handles.h"
 #include "tests/support/raw_worker.h"
 #include "tests/support/switch_fixture.h"
 

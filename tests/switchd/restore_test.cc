@@ -1,5 +1,5 @@
 // The jobs that a switch restores, and the reasons against the others. No lane runs.
-#include "switchd/restore.h"
+#include "switchd/jobs/restore.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The sample of the slots that people are shown.
-#include "switchd/slot_map.h"
+#include "switchd/reports/slot_map.h"
 
 #include <gtest/gtest.h>
 

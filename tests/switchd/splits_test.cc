@@ -1,5 +1,5 @@
 // The groups that follow from the requests of a job's workers when they split it.
-#include "switchd/splits.h"
+#include "switchd/jobs/splits.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The state file: its content, and its errors.
-#include "switchd/state_file.h"
+#include "switchd/jobs/state_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

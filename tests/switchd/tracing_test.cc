@@ -1,6 +1,6 @@
 // Access to traces, and their end; tests/e2e/inactl_admin_test.cc has traces of real
 // jobs.
-#include "switchd/tracing.h"
+#include "switchd/reports/tracing.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The transports on which switch and worker agree, and the text of a refusal. No lane runs.
-#include "switchd/transports.h"
+#include "switchd/jobs/transports.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,0 +1,78 @@
+#include "switchd/jobs/gathering.h"
+
+#include "common/clock.h"
+#include "common/logging/record.h"
+#include "switchd/jobs/waiting.h"
+
+namespace ina::switchd {
+
+namespace answer = control::answer;
+
+Result<void> Gathering::check_attach(const Client& client) {
+  if (client.state != Client::State::kJoined) return fail(INA_ERR_INVALID, "attach without join");
+  if (client.job->at(client.rank).session)
+    return fail(INA_ERR_INVALID, "attach must carry one descriptor, the worker region");
+  return {};
+}
+
+void Gathering::attach(Client& client) {
+  Job& job = *client.job;
+  const bool rejoining = job.state == Job::State::kRejoining;
+  if (!rejoining)
+    if (auto attached = lane_jobs_.attach(job, client.rank); !attached) {
+      // A group whose workers cannot all be in it is of no use to the others.
+      if (job.is_group()) return ending_.end(job, attached.error().status, attached.error().text);
+      return connections_.refuse(client, attached.error());
+    }
+  job.at(client.rank).attached = true;
+  client.state = Client::State::kAttached;
+  look(job);
+}
+
+void Gathering::look(Job& job) {
+  if (job.state == Job::State::kRejoining) offers_.offer();
+  if (job.attached() != full_bitmap(job.workers) || !rules_.has_fallback(job))
+    return tell_missing(job);
+  if (job.state == Job::State::kRejoining) return go_on(job);
+  if (job.state == Job::State::kJoining) begin(job);
+}
+
+void Gathering::begin(Job& job) {
+  job.state = Job::State::kRunning;
+  job.reserved_until = 0;
+  // On disk before anybody may start: a worker that runs must be known after a restart.
+  (void)records_.save(job);
+  logging::info("job running", job.owner())("job", job.name)("id", value(job.id))(
+      "epoch", job.epoch)("workers", job.workers);
+  for (Job::Worker& member : job.members) connections_.send(*member.client, answer::Ready{});
+}
+
+/// All workers are back: only now do the lanes serve the job, so that no contribution is taken by
+/// a switch that does not know yet which fragments are complete.
+void Gathering::go_on(Job& job) {
+  lane_jobs_.add(job, job.start);
+  job.state = Job::State::kRunning;
+  for (uint32_t rank = 0; rank < job.workers; ++rank)
+    if (auto attached = lane_jobs_.attach(job, Rank{static_cast<uint8_t>(rank)}); !attached)
+      return ending_.end(job, attached.error().status, attached.error().text);
+  if (job.fallback.attached)
+    if (auto attached = lane_jobs_.attach(job, kFallbackRank); !attached)
+      return ending_.end(job, attached.error().status, attached.error().text);
+  logging::info("job running again", job.owner())("job", job.name)("id", value(job.id))(
+      "epoch", job.epoch)("start", job.start.value);
+  for (Job::Worker& member : job.members)
+    connections_.send(*member.client, answer::Ready{job.buffers_shared, job.splits});
+  // Workers come back to its groups from now on.
+  for (Job& group : jobs_)
+    if (group.root == job.id) group.rejoin_deadline = now_ns() + config_.rejoin_timeout_ns;
+}
+
+void Gathering::tell_missing(Job& job) {
+  const Bitmap missing = full_bitmap(job.workers) & ~job.attached();
+  for (Job::Worker& member : job.members)
+    if (member.attached)
+      connections_.send(*member.client,
+                        answer::Waiting{ranks_of(missing), !rules_.has_fallback(job)});
+}
+
+}  // namespace ina::switchd

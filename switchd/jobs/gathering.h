@@ -1,0 +1,54 @@
+// Workers and fallback servers attach to their jobs; a job begins, or goes on after a restart of
+// the switch, when all of them have.
+#pragma once
+
+#include "switchd/config/config.h"
+#include "switchd/connections.h"
+#include "switchd/jobs/job_ending.h"
+#include "switchd/jobs/job_offers.h"
+#include "switchd/jobs/job_records.h"
+#include "switchd/jobs/job_rules.h"
+#include "switchd/jobs/job_table.h"
+#include "switchd/jobs/lane_jobs.h"
+
+namespace ina::switchd {
+
+class Gathering {
+ public:
+  /// All of them must outlive it.
+  Gathering(const config::ControlConfig& config, const JobRules& rules, const JobTable& jobs,
+            JobRecords& records, LaneJobs& lane_jobs, JobEnding& ending, JobOffers& offers,
+            Connections& connections)
+      : config_(config),
+        rules_(rules),
+        jobs_(jobs),
+        records_(records),
+        lane_jobs_(lane_jobs),
+        ending_(ending),
+        offers_(offers),
+        connections_(connections) {}
+
+  /// Why a client cannot attach without a descriptor.
+  static Result<void> check_attach(const Client& client);
+  /// A worker attaches; its region is there, if it needs one.
+  void attach(Client& client);
+  /// Somebody has attached: begins the job if all have.
+  void look(Job& job);
+  /// Tells those that wait which workers are missing.
+  void tell_missing(Job& job);
+
+ private:
+  void begin(Job& job);
+  void go_on(Job& job);
+
+  const config::ControlConfig& config_;
+  const JobRules& rules_;
+  const JobTable& jobs_;
+  JobRecords& records_;
+  LaneJobs& lane_jobs_;
+  JobEnding& ending_;
+  JobOffers& offers_;
+  Connections& connections_;
+};
+
+}  // namespace ina::switchd

@@ -1,0 +1,158 @@
+#include "switchd/jobs/job_administration.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "common/clock.h"
+#include "common/logging/record.h"
+#include "control/tokens.h"
+#include "switchd/jobs/job_name.h"
+#include "switchd/random.h"
+
+namespace ina::switchd {
+
+namespace {
+
+using Code = admin::Error::Code;
+using control::Json;
+
+tl::unexpected<admin::Error> decline(Code code, std::string text) {
+  return tl::unexpected(admin::Error{code, std::move(text)});
+}
+
+/// 128 random bits.
+std::string new_ticket() {
+  return fmt::format("{:016x}{:016x}", random_u64(), random_u64());
+}
+
+/// The number of "uid:1000"; nothing if it is something else.
+std::optional<uid_t> uid_of(const std::string& tenant) {
+  constexpr std::string_view kUser = "uid:";
+  if (!tenant.starts_with(kUser)) return std::nullopt;
+  uid_t uid = 0;
+  const char* end = tenant.data() + tenant.size();
+  const auto [stop, error] = std::from_chars(tenant.data() + kUser.size(), end, uid);
+  if (error != std::errc() || stop != end || uid == static_cast<uid_t>(-1)) return std::nullopt;
+  return uid;
+}
+
+/// The problem of a request that would be wrong in any state of the switch; empty: none.
+std::string problem_of(const admin::CreateJob& request) {
+  if (const std::string problem = job_name_problem(request.name); !problem.empty()) return problem;
+  if (request.workers < 1 || request.workers > kMaxWorkers)
+    return fmt::format("{} workers are not in 1..{}: a worker bitmap has {} bits", request.workers,
+                       kMaxWorkers, kMaxWorkers);
+  if (!uid_of(request.tenant))
+    if (const std::string problem = control::tenant_problem(request.tenant); !problem.empty())
+      return problem + ", nor uid: and the number of a user";
+  if (request.priority_max < 1) return "priority_max is not in 1..255";
+  if (request.ttl_ns < 1'000'000'000 || request.ttl_ns > admin::kMaxTtlNs)
+    return fmt::format("the ttl is not in 1 s..{} days", admin::kMaxTtlNs / 86'400'000'000'000);
+  return {};
+}
+
+}  // namespace
+
+admin::Answer JobAdministration::create(const admin::CreateJob& request, const std::string& who) {
+  if (const std::string problem = problem_of(request); !problem.empty())
+    return decline(Code::kInvalid, problem);
+  if (jobs_.find(request.tenant, request.name))
+    return decline(Code::kExists,
+                   fmt::format("there is a job '{}' of {} already", request.name, request.tenant));
+  if (maker_.draining())
+    return decline(Code::kUnavailable, "the switch is drained: it takes no new job");
+  SavedJob fresh = records_.new_job(request.name, request.workers);
+  fresh.ticket = new_ticket();
+  const auto uid = uid_of(request.tenant);
+  fresh.uid = uid.value_or(static_cast<uid_t>(-1));
+  if (!uid) fresh.tenant = request.tenant;
+  const auto admitted = maker_.admit(fresh,
+                                     {.slots_floor = request.slots_floor,
+                                      .slots_ceiling = request.slots_ceiling,
+                                      .priority_max = request.priority_max},
+                                     request.window_bytes, who);
+  if (!admitted) return decline(Code::kNoRoom, admitted.error().text);
+  Job& job = **admitted;
+  job.reserved_until = now_ns() + request.ttl_ns;
+  // On disk before anybody hears of it: whoever has the ticket relies on that.
+  if (const auto saved = records_.save(job); !saved) {
+    ending_.remove(job);
+    return decline(Code::kUnavailable, "the job was not made: " + saved.error().text);
+  }
+  offers_.offer();
+  return description(job, request.ttl_ns);
+}
+
+/// The answer to the administrator who made the job.
+Json JobAdministration::description(const Job& job, Nanos ttl_ns) const {
+  const scheduler::Grant& grant = job.grant;
+  const uint32_t lanes = job.geometry.lanes;
+  const bool fixed = config_.fixed_slots();
+  return {{"name", job.name},
+          {"ticket", job.ticket},
+          {"job_id", value(job.id)},
+          {"workers", job.workers},
+          {"tenant", job.owner()},
+          {"window", grant.window},
+          {"slots_floor", (fixed ? grant.slots_per_lane : grant.floor_per_lane) * lanes},
+          {"slots_ceiling", (fixed ? grant.slots_per_lane : grant.ceiling_per_lane) * lanes},
+          {"priority_max", grant.priority_max},
+          {"memory_bytes", grant.memory_bytes},
+          {"expires_in_s", ttl_ns / 1'000'000'000}};
+}
+
+admin::Answer JobAdministration::abort(const admin::AbortJob& request, const std::string& who) {
+  const auto meant = jobs_.meant(request.name, request.owner);
+  if (!meant) return tl::unexpected(meant.error());
+  Job* job = *meant;
+  const std::string text =
+      fmt::format("an administrator ({}) ended job '{}'{}", who, job->name,
+                  request.reason.empty() ? "" : ": " + request.reason.substr(0, 1024));
+  const JobId id = job->id;
+  ending_.end(*job, INA_ERR_ABORTED, text);
+  ending_.end_groups_of(id, INA_ERR_ABORTED, text);
+  return Json::object();
+}
+
+admin::Answer JobAdministration::kick(const admin::KickWorker& request, const std::string& who) {
+  const auto meant = jobs_.meant(request.job, request.owner);
+  if (!meant) return tl::unexpected(meant.error());
+  Job* job = *meant;
+  Client* client = request.rank < job->workers ? job->members[request.rank].client : nullptr;
+  if (!client)
+    return decline(Code::kNotFound,
+                   fmt::format("job '{}' has no rank {} at present", job->name, request.rank));
+  const std::string text =
+      fmt::format("an administrator ({}) sent rank {} ({}) of job '{}' away{}", who, request.rank,
+                  client->peer.text(), job->name,
+                  request.reason.empty() ? "" : ": " + request.reason.substr(0, 1024));
+  connections_.close_later(*client);
+  if (job->state == Job::State::kRunning || job->state == Job::State::kLeaving) {
+    ending_.end(*job, INA_ERR_ABORTED, text);
+    return Json::object();
+  }
+  logging::warn("worker sent away")("text", text);
+  connections_.send(*client, control::answer::Abort{INA_ERR_ABORTED, text});
+  departures_.on_gone(*client);
+  return Json::object();
+}
+
+void JobAdministration::end_overdue(Nanos now) {
+  for (Job& job : jobs_) {
+    if (job.reserved_until == 0 || now < job.reserved_until) continue;
+    ending_.end(job, INA_ERR_TIMEOUT,
+                fmt::format("job '{}' was made for a time that has passed: {}", job.name,
+                            waiting_.text(job)));
+  }
+}
+
+Nanos JobAdministration::next_overdue(Nanos until) const {
+  for (const Job& job : jobs_)
+    if (job.reserved_until != 0) until = std::min(until, job.reserved_until);
+  return until;
+}
+
+}  // namespace ina::switchd

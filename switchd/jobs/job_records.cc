@@ -1,0 +1,100 @@
+#include "switchd/jobs/job_records.h"
+
+#include <algorithm>
+#include <ctime>
+
+#include "common/clock.h"
+#include "common/logging/record.h"
+#include "control/admin/requests.h"
+#include "switchd/random.h"
+
+namespace ina::switchd {
+
+namespace {
+
+constexpr Nanos kSecondNs = 1'000'000'000;
+
+int64_t saved_until_s(Nanos until, const Moment& now) {
+  if (until == 0) return 0;
+  // 0 would mean that the job has begun.
+  return std::max<int64_t>(1, now.utc_s + (until - now.monotonic) / kSecondNs);
+}
+
+}  // namespace
+
+Moment Moment::now() {
+  return {.monotonic = now_ns(), .utc_s = ::time(nullptr)};
+}
+
+SavedJob saved_of(const Job& job, const Moment& now) {
+  return {.name = job.name,
+          .id = value(job.id),
+          .key = job.key,
+          .uid = job.uid,
+          .workers = job.workers,
+          .epoch = job.epoch,
+          .lanes = job.geometry.lanes,
+          .slot_bytes = job.geometry.slot_bytes,
+          .window = job.grant.window,
+          .first_slot = job.grant.first_slot,
+          .slots_per_lane = job.grant.slots_per_lane,
+          .tenant = job.tenant,
+          .floor_per_lane = job.grant.floor_per_lane,
+          .ceiling_per_lane = job.grant.ceiling_per_lane,
+          .priority_max = job.grant.priority_max,
+          .in_switch = job.grant.in_switch,
+          .park_room = job.grant.park_room,
+          .ticket = job.ticket,
+          .reserved_until = saved_until_s(job.reserved_until, now),
+          .root = value(job.root),
+          .root_ranks = job.root_ranks,
+          .home = std::string(name(job.home))};
+}
+
+std::unique_ptr<Job> job_of(const SavedJob& saved, aggregator::JobIndex index) {
+  auto job = std::make_unique<Job>();
+  job->name = saved.name;
+  job->index = index;
+  job->id = JobId{saved.id};
+  job->key = saved.key;
+  job->uid = saved.uid;
+  job->tenant = saved.tenant;
+  job->ticket = saved.ticket;
+  job->workers = saved.workers;
+  job->epoch = saved.epoch;
+  job->root = JobId{saved.root};
+  job->root_ranks = saved.root_ranks;
+  job->payload_key = {random_u64(), random_u64()};
+  job->members.resize(saved.workers);
+  return job;
+}
+
+Nanos reserved_until(const SavedJob& saved, const Moment& now) {
+  if (saved.reserved_until == 0) return 0;
+  const int64_t left_s = saved.reserved_until - now.utc_s;
+  return now.monotonic + std::clamp<int64_t>(left_s, 0, admin::kMaxTtlNs / kSecondNs) * kSecondNs;
+}
+
+SavedJob JobRecords::new_job(const std::string& name, uint32_t workers) {
+  SavedJob fresh;
+  fresh.name = name;
+  fresh.id = state_.new_job_id();
+  fresh.key = random_u64();
+  fresh.workers = workers;
+  fresh.epoch = state_.epoch_after(0).value();
+  return fresh;
+}
+
+Result<void> JobRecords::save(const Job& job) {
+  auto saved = state_.put(saved_of(job, Moment::now()));
+  if (!saved)
+    logging::error("job not saved", job.owner())("job", job.name)("text", saved.error().text);
+  return saved;
+}
+
+void JobRecords::forget(const Job& job) {
+  if (auto erased = state_.erase(value(job.id)); !erased)
+    logging::error("job not erased", job.owner())("job", job.name)("text", erased.error().text);
+}
+
+}  // namespace ina::switchd

@@ -1,0 +1,165 @@
+#include "switchd/jobs/job_rules.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace ina::switchd {
+
+namespace {
+
+// Bare results wait for others (docs/protocol.md, J5) for no longer than anybody would notice, and
+// for no longer than a part of the time after which a worker would ask for them.
+constexpr Nanos kJoiningPatienceNs = 2'000'000;
+constexpr Nanos kJoiningPatiences = 8;
+
+// Of a thread of ina-psd: stack, heap, and the kernel's part.
+constexpr uint64_t kServerThreadBytes = 64 << 10;
+
+}  // namespace
+
+io::shm::Geometry JobRules::geometry(const scheduler::Grant& grant) const {
+  // Payload rows that a worker runs through again and again should stay in its cache; its window
+  // may be much larger.
+  constexpr uint32_t kTxBytes = 1 << 20;
+  constexpr uint32_t kLeastTxRows = 64;
+  // Contributions that found no slot come to the fallback in a worker while that waits for a core.
+  constexpr uint32_t kSideBytes = 2 << 20;
+  // Parked sums reach their keeper as fast as other workers catch up.
+  constexpr uint32_t kParkBytes = 4 << 20;
+  const uint32_t window = grant.window;
+  io::shm::Geometry geometry;
+  geometry.lanes = lanes_;
+  geometry.tx_depth =
+      std::min(std::bit_ceil(window / lanes_),
+               std::max(kLeastTxRows, kTxBytes / std::bit_ceil(config_.aggregator.slot_bytes)));
+  // Results of the whole double window, and answers to questions asked again.
+  geometry.rx_depth = 2 * std::bit_ceil(2 * window / lanes_);
+  geometry.slot_bytes = config_.aggregator.slot_bytes;
+  geometry.result_rows = 2 * window;
+  geometry.side_rows = std::clamp((grant.park_room != 0 ? kParkBytes : kSideBytes) /
+                                      std::bit_ceil(config_.aggregator.slot_bytes),
+                                  io::shm::side_rows_for(geometry.rx_depth), geometry.rx_depth);
+  return geometry;
+}
+
+JobRules::TableWords JobRules::table_words(const Job& job) const {
+  const size_t ring = aggregator::JobSpec::seen_words(job.grant.window, lanes_);
+  const bool loses = !config_.frame_ports.empty() && !config_.aggregator.fixed_slots();
+  return {ring, config_.aggregator.fixed_slots() ? 0 : ring, job.grant.in_switch == 0 ? 0 : ring,
+          loses ? ring : 0};
+}
+
+uint64_t JobRules::memory_bytes(const Job& job) const {
+  const io::shm::Geometry geometry = this->geometry(job.grant);
+  const TableWords words = table_words(job);
+  const uint64_t endpoints = job.workers + (config_.fallback.home == Home::kDedicated ? 1 : 0);
+  uint64_t bytes = io::shm::result_region_bytes(geometry) +
+                   endpoints * io::shm::SwitchLayout(geometry).bytes +
+                   (words.seen * sizeof(Bitmap) + words.ring * sizeof(uint64_t) + words.parked +
+                    words.given * sizeof(aggregator::GivenResult)) *
+                       lanes_;
+  if (config_.fallback.home == Home::kDedicated) bytes += server_bytes(job);
+  if (config_.fallback.home == Home::kSpill)
+    bytes += lanes_ * aggregator::Fallback::memory_bytes(spill_config(job, 0, Seq{}));
+  return bytes;
+}
+
+/// Of a fallback server, for the job.
+uint64_t JobRules::server_bytes(const Job& job) const {
+  aggregator::FallbackConfig config;
+  config.window = job.grant.window;
+  config.slot_bytes = config_.aggregator.slot_bytes;
+  return aggregator::Fallback::memory_bytes(config) +
+         io::shm::WorkerLayout(geometry(job.grant)).bytes + kServerThreadBytes;
+}
+
+void JobRules::grant_help(scheduler::Grant& grant, uint64_t in_switch) const {
+  const uint64_t most =
+      aggregator::JobSpec::most_in_switch(grant.ceiling(lanes_), config_.fallback.home);
+  grant.in_switch = std::max<uint32_t>(
+      2 * lanes_, static_cast<uint32_t>(std::min({in_switch, most, uint64_t{grant.window}})));
+  const uint64_t room =
+      std::min<uint64_t>(config_.park_bytes() / config_.aggregator.slot_bytes, grant.window);
+  grant.park_room = static_cast<uint32_t>(room / lanes_) * lanes_;  // each lane has its share
+}
+
+aggregator::FallbackConfig JobRules::spill_config(const Job& job, uint32_t lane, Seq start) const {
+  aggregator::FallbackConfig config;
+  config.workers = job.workers;
+  config.window = job.grant.window;
+  config.slot_bytes = config_.aggregator.slot_bytes;
+  config.lanes = lanes_;
+  config.shards = config.lanes;
+  config.shard = lane;
+  config.instance = job.epoch;  // never used twice, not even after a restart of the switch
+  config.epoch = job.epoch;
+  config.min_epoch = job.epoch;
+  config.start = start;
+  config.bind_at_once = config_.aggregator.fixed_slots();
+  return config;
+}
+
+void JobRules::fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpec& spec) const {
+  spec.id = job.id;
+  spec.epoch = job.epoch;
+  spec.workers = job.workers;
+  spec.window = job.grant.window;
+  spec.start = start;
+  spec.rejoined = job.state == Job::State::kRejoining;
+  spec.results = job.results.map.data();
+  spec.priority_max = job.grant.priority_max;
+  spec.joining = aggregator::Joining::of(
+      job.grant.in_switch == 0 ? job.grant.window : job.grant.in_switch, lanes_,
+      std::min<Nanos>(kJoiningPatienceNs, config_.recovery.rto_min_ns / kJoiningPatiences));
+  spec.home = config_.fallback.home;
+  spec.instance = job.instance;
+  std::fill(job.placed[lane].begin(), job.placed[lane].end(), 0);
+  spec.placed = job.placed[lane].data();
+  if (config_.aggregator.fixed_slots()) {
+    spec.pool = {job.grant.first_slot, job.grant.slots_per_lane, job.geometry.lanes, lane};
+  } else {
+    std::fill(job.seen[lane].begin(), job.seen[lane].end(), 0);
+    spec.seen = job.seen[lane].data();
+    spec.quota = {job.grant.floor_per_lane, job.grant.ceiling_per_lane};
+  }
+  if (auto& given = job.given[lane]; !given.empty()) {
+    std::ranges::fill(given, aggregator::GivenResult{});
+    spec.given = given.data();
+  }
+  if (job.grant.in_switch != 0) fill_help(job, lane, spec);
+  if (config_.fallback.home != Home::kSpill) return;
+  job.spill.resize(job.geometry.lanes);
+  job.spill[lane] = std::make_unique<aggregator::Fallback>(spill_config(job, lane, start));
+  spec.spill = job.spill[lane].get();
+  spec.instance = job.epoch;
+}
+
+void JobRules::fill_help(Job& job, uint32_t lane, aggregator::JobSpec& spec) const {
+  spec.park_by(job.grant.in_switch, job.grant.ceiling(lanes_), config_.fallback.home);
+  spec.park_patience = config_.straggler.patience_ns;
+  spec.park_if_it_pays = true;
+  std::fill(job.parked[lane].begin(), job.parked[lane].end(), 0);
+  spec.parked_at = job.parked[lane].data();
+  spec.park_room = job.grant.park_room / job.geometry.lanes;
+  spec.park_missing = std::max(1u, job.workers / 8);
+  spec.park_home = config_.parks_at_home();
+  // Until they have attached.
+  spec.parkers = 0;
+  spec.links_lose = false;
+}
+
+control::answer::Rules JobRules::rules_of(const Job& job) const {
+  control::answer::Rules rules{.policy = std::string(name(config_.aggregator.policy.kind)),
+                               .home = std::string(name(config_.fallback.home)),
+                               .instance = job.instance,
+                               .rto_min_us = config_.recovery.rto_min_ns / 1000,
+                               .rto_max_us = config_.recovery.rto_max_ns / 1000,
+                               .ecn = config_.congestion.ecn,
+                               .aggregator_window = config_.congestion.aggregator_window,
+                               .priority_max = job.grant.priority_max};
+  if (job.grant.in_switch != 0)
+    rules.help = control::answer::Help{job.grant.in_switch, job.grant.park_room};
+  return rules;
+}
+
+}  // namespace ina::switchd

@@ -1,0 +1,51 @@
+// The rules of a job: they follow from the switch's configuration and the job's grant. The switch
+// tells them to its lanes and to the job's workers.
+#pragma once
+
+#include "aggregator/aggregator.h"
+#include "aggregator/fallback.h"
+#include "control/messages.h"
+#include "switchd/conductor_config.h"
+#include "switchd/jobs/job.h"
+
+namespace ina::switchd {
+
+class JobRules {
+ public:
+  /// `config` must outlive it.
+  JobRules(const ConductorConfig& config, uint32_t lanes) : config_(config), lanes_(lanes) {}
+
+  uint32_t lanes() const { return lanes_; }
+  /// Words of a lane's tables.
+  struct TableWords {
+    size_t ring = 0;
+    size_t seen = 0;
+    size_t parked = 0;
+    size_t given = 0;
+  };
+  TableWords table_words(const Job& job) const;
+  io::shm::Geometry geometry(const scheduler::Grant& grant) const;
+  /// The part of the memory for all jobs that a job of that grant takes.
+  uint64_t memory_bytes(const Job& job) const;
+  /// Adds straggler help to a grant. `in_switch`: fragments that each worker would have in the
+  /// switch at once. More than the job may have slots would only pass them by.
+  void grant_help(scheduler::Grant& grant, uint64_t in_switch) const;
+  /// Fills in the job's description for a lane. The lanes do not serve the job yet.
+  void fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpec& spec) const;
+  /// Whether the job can be served: a fallback server, if it needs one, is there.
+  bool has_fallback(const Job& job) const {
+    return config_.fallback.home != Home::kDedicated || job.fallback.attached;
+  }
+  /// By which rules a worker of the job is to play.
+  control::answer::Rules rules_of(const Job& job) const;
+
+ private:
+  uint64_t server_bytes(const Job& job) const;
+  aggregator::FallbackConfig spill_config(const Job& job, uint32_t lane, Seq start) const;
+  void fill_help(Job& job, uint32_t lane, aggregator::JobSpec& spec) const;
+
+  const ConductorConfig& config_;
+  const uint32_t lanes_;
+};
+
+}  // namespace ina::switchd

@@ -1,0 +1,57 @@
+// Workers join jobs: their requests are checked, and they get their places. See docs/protocol.md,
+// "Control socket".
+#pragma once
+
+#include "control/messages.h"
+#include "switchd/connections.h"
+#include "switchd/identification.h"
+#include "switchd/jobs/job_ending.h"
+#include "switchd/jobs/job_maker.h"
+#include "switchd/jobs/job_offers.h"
+#include "switchd/jobs/job_records.h"
+#include "switchd/jobs/job_table.h"
+#include "switchd/jobs/placement.h"
+#include "switchd/jobs/transports.h"
+#include "switchd/jobs/waiting.h"
+
+namespace ina::switchd {
+
+class Joining {
+ public:
+  /// All of them must outlive it.
+  Joining(const JobTable& jobs, Identification& identification, Transports& transports,
+          Placement& placement, JobRecords& records, JobMaker& maker, JobEnding& ending,
+          JobOffers& offers, const Waiting& waiting, Connections& connections)
+      : jobs_(jobs),
+        identification_(identification),
+        transports_(transports),
+        placement_(placement),
+        records_(records),
+        maker_(maker),
+        ending_(ending),
+        offers_(offers),
+        waiting_(waiting),
+        connections_(connections) {}
+
+  void on_join(Client& client, const control::request::Join& join);
+
+ private:
+  bool refuse(Client& client, const std::string& owner, const Error& error);
+  Result<Job*> find_or_admit(const Client& client, const control::request::Join& join);
+  Result<Job*> admit(const Client& client, const control::request::Join& join);
+  static Result<void> check_free(const Client& client, const Job& job,
+                                 const control::request::Join& join);
+
+  const JobTable& jobs_;
+  Identification& identification_;
+  Transports& transports_;
+  Placement& placement_;
+  JobRecords& records_;
+  JobMaker& maker_;
+  JobEnding& ending_;
+  JobOffers& offers_;
+  const Waiting& waiting_;
+  Connections& connections_;
+};
+
+}  // namespace ina::switchd

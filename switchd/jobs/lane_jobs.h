@@ -1,0 +1,38 @@
+// The jobs that the lanes serve, as the lanes know them. Each call waits until all lanes have
+// answered.
+#pragma once
+
+#include "common/result.h"
+#include "switchd/jobs/job.h"
+#include "switchd/jobs/job_rules.h"
+#include "switchd/lanes/lanes.h"
+
+namespace ina::switchd {
+
+class LaneJobs {
+ public:
+  /// All of them must outlive it.
+  LaneJobs(Lanes& lanes, const JobRules& rules) : lanes_(lanes), rules_(rules) {}
+
+  /// `start`: the first fragment that may still have to be served.
+  void add(Job& job, Seq start);
+  void remove(const Job& job);
+
+  /// From now on they serve this worker, or the fallback server.
+  Result<void> attach(Job& job, Rank rank);
+  void detach(const Job& job, Rank rank);
+
+  /// Nothing of the epoch before is taken, or sent, after this.
+  void begin_epoch(const Job& job);
+  /// Where the fragments end whose results the lanes have seen.
+  Seq results_end(const Job& job);
+
+ private:
+  template <class Attach>
+  Result<void> run_attach(const Attach& worker);
+
+  Lanes& lanes_;
+  const JobRules& rules_;
+};
+
+}  // namespace ina::switchd

@@ -1,0 +1,91 @@
+#include "switchd/jobs/outlook.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "switchd/jobs/readmission.h"
+#include "switchd/memory/resources.h"
+
+namespace ina::switchd {
+
+namespace {
+
+/// The part of a switch that admits jobs.
+class Successor {
+ public:
+  Successor(const ConductorConfig& next, const ConductorConfig& now)
+      : next_(next),
+        now_(now),
+        rules_(next, next.switchd.lcores),
+        admission_(admission_config(next, next.switchd.lcores)),
+        jobs_(next.switchd.job_places()),
+        readmission_(next_, rules_, jobs_) {}
+
+  Result<void> take(const Job& job, const SavedJob& saved) {
+    if (auto reached = check_reach(job); !reached) return reached;
+    if (auto fits = readmission_.check(saved); !fits) return fits;
+    auto again = job_of(saved, jobs_.free_place());
+    auto grant = readmit(next_, rules_.lanes(), admission_, *again, saved);
+    if (!grant) return tl::unexpected(grant.error());
+    again->grant = *grant;
+    const uint64_t bytes = rules_.memory_bytes(*again);
+    if (auto taken = admission_.take_memory(again->owner(), again->grant, bytes); !taken) {
+      admission_.release(again->owner(), again->workers, again->grant);
+      return fail(INA_ERR_NO_MEMORY, taken.error());
+    }
+    again->state = Job::State::kRejoining;
+    jobs_.add(std::move(again));
+    return {};
+  }
+
+ private:
+  /// Workers come back by the port and address that they know.
+  Result<void> check_reach(const Job& job) const {
+    for (const Job::Worker& worker : job.members) {
+      if (!worker.client) continue;
+      if (worker.session && !next_.has_shm)
+        return fail(INA_ERR_INVALID, "workers of it are on the port shm, which is no more");
+      if (!worker.address || worker.frame_port >= now_.frame_ports.size()) continue;
+      const FramePortInfo& was = now_.frame_ports[worker.frame_port];
+      const auto is = std::ranges::find(next_.frame_ports, was.name, &FramePortInfo::name);
+      if (is == next_.frame_ports.end())
+        return fail(INA_ERR_INVALID,
+                    fmt::format("workers of it are behind port {}, which is no more", was.name));
+      if (is->address.ip != was.address.ip || is->address.udp_port != was.address.udp_port ||
+          is->vlan != was.vlan)
+        return fail(INA_ERR_INVALID,
+                    fmt::format("workers of it know port {} by another address", was.name));
+    }
+    return {};
+  }
+
+  const ConductorConfig& next_;
+  const ConductorConfig& now_;
+  const JobRules rules_;
+  scheduler::Admission admission_;
+  JobTable jobs_;
+  const Readmission readmission_;
+};
+
+/// Its workers were not told to begin, so they join again.
+bool is_unsaved(const Job& job) {
+  return job.state == Job::State::kJoining && job.reserved_until == 0;
+}
+
+}  // namespace
+
+std::vector<Loss> losses_under(const ConductorConfig& next, const ConductorConfig& now,
+                               const JobTable& jobs, const Moment& moment) {
+  Successor successor(next, now);
+  std::vector<Loss> losses;
+  for (const bool groups : {false, true})  // these need their jobs
+    for (Job& job : jobs) {
+      if (job.is_group() != groups || is_unsaved(job)) continue;
+      if (auto taken = successor.take(job, saved_of(job, moment)); !taken)
+        losses.push_back({&job, taken.error().text});
+    }
+  return losses;
+}
+
+}  // namespace ina::switchd

@@ -1,0 +1,24 @@
+// Which jobs could not go on under another configuration, found out before it is used.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "switchd/conductor_config.h"
+#include "switchd/jobs/job_records.h"
+#include "switchd/jobs/job_table.h"
+
+namespace ina::switchd {
+
+/// A job, or a group, that a switch with another configuration would drop.
+struct Loss {
+  Job* job = nullptr;
+  std::string why;
+};
+
+/// Of all jobs that the state file has, and that a switch that starts again with `next` would let
+/// in again or not, in the order in which it would. `now`: the configuration by which they run.
+std::vector<Loss> losses_under(const ConductorConfig& next, const ConductorConfig& now,
+                               const JobTable& jobs, const Moment& moment);
+
+}  // namespace ina::switchd

@@ -1,0 +1,49 @@
+// Gives workers and fallback servers their places in jobs, and the data with which they reach the
+// switch from there.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "control/messages.h"
+#include "switchd/conductor_config.h"
+#include "switchd/connections.h"
+#include "switchd/jobs/job_rules.h"
+#include "switchd/jobs/transports.h"
+#include "switchd/memory/resources.h"
+
+namespace ina::switchd {
+
+class Placement {
+ public:
+  /// All of them must outlive it.
+  Placement(const ConductorConfig& config, const JobRules& rules, Resources& resources,
+            Connections& connections)
+      : config_(config), rules_(rules), resources_(resources), connections_(connections) {}
+
+  /// Gives the worker its place, and tells it; or refuses it.
+  void place(Client& client, Job& job, Rank rank, const MemberTransport& transport);
+  /// The same for a place over a connection that the worker has already. Error: it has none, and
+  /// was not told.
+  Result<void> take(Client& client, Job& job, Rank rank, const MemberTransport& transport);
+
+  /// The fields that all places in the job have in common.
+  control::answer::Place common(const Job& job) const;
+  /// Makes the resources by which a worker, or the fallback server, reaches the switch, and
+  /// describes them in `place`. Returns the descriptors that go with `place`.
+  Result<std::vector<int>> give(Job& job, Rank rank, const MemberTransport& transport,
+                                control::answer::Place& place);
+
+ private:
+  Result<std::vector<int>> give_shm(Job& job, Rank rank, control::answer::Place& place);
+  void give_frame(const Job& job, Job::Worker& worker, const MemberTransport& transport,
+                  control::answer::Place& place) const;
+  std::string crowded_text(const Job& job) const;
+
+  const ConductorConfig& config_;
+  const JobRules& rules_;
+  Resources& resources_;
+  Connections& connections_;
+};
+
+}  // namespace ina::switchd

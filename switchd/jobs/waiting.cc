@@ -1,0 +1,37 @@
+#include "switchd/jobs/waiting.h"
+
+#include "wire/text.h"
+
+namespace ina::switchd {
+
+using wire::ranks_text;
+
+std::string missing_text(Bitmap ranks, bool fallback) {
+  const std::string server = fallback ? "the fallback server (ina-psd)" : "";
+  if (ranks == 0) return server;
+  return ranks_text(ranks) + (fallback ? " and " : "") + server;
+}
+
+std::optional<aggregator::Waiting> Waiting::oldest_of(const Job& job) const {
+  std::optional<aggregator::Waiting> oldest;
+  for (const auto& command : lanes_.run(command::FindOldestWaiting{job.index}))
+    if (command.waiting && (!oldest || command.waiting->seq < oldest->seq))
+      oldest = command.waiting;
+  return oldest;
+}
+
+std::string Waiting::text(const Job& job) const {
+  if (job.state == Job::State::kJoining) return "waiting for " + missing_text(job) + " to join";
+  return "the job " + rejoin_text(job);
+}
+
+std::string Waiting::missing_text(const Job& job) const {
+  return switchd::missing_text(full_bitmap(job.workers) & ~job.attached(),
+                               !rules_.has_fallback(job));
+}
+
+std::string Waiting::rejoin_text(const Job& job) const {
+  return "waits for " + missing_text(job) + " to come back after the switch was restarted";
+}
+
+}  // namespace ina::switchd

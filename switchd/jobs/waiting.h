@@ -1,0 +1,45 @@
+// The cause for which a job waits, put into words for its workers.
+#pragma once
+
+#include <bit>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "aggregator/aggregator.h"
+#include "switchd/jobs/job.h"
+#include "switchd/jobs/job_rules.h"
+#include "switchd/lanes/lanes.h"
+
+namespace ina::switchd {
+
+inline std::vector<uint32_t> ranks_of(Bitmap bits) {
+  std::vector<uint32_t> ranks;
+  for (; bits != 0; bits &= bits - 1)
+    ranks.push_back(static_cast<uint32_t>(std::countr_zero(bits)));
+  return ranks;
+}
+
+/// "ranks 1, 2 and the fallback server (ina-psd)"
+std::string missing_text(Bitmap ranks, bool fallback);
+
+class Waiting {
+ public:
+  /// All of them must outlive it.
+  Waiting(const JobRules& rules, Lanes& lanes) : rules_(rules), lanes_(lanes) {}
+
+  /// The oldest fragment that the switch holds and that is not complete.
+  std::optional<aggregator::Waiting> oldest_of(const Job& job) const;
+  /// Of a job that gathers, or comes back after a restart; of others see StatusReport::why().
+  std::string text(const Job& job) const;
+  /// The workers that have not joined, or come back, yet.
+  std::string missing_text(const Job& job) const;
+  /// Of a job in kRejoining.
+  std::string rejoin_text(const Job& job) const;
+
+ private:
+  const JobRules& rules_;
+  Lanes& lanes_;
+};
+
+}  // namespace ina::switchd

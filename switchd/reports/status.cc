@@ -1,0 +1,528 @@
+#include "switchd/reports/status.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "common/clock.h"
+#include "common/json_schema.h"
+#include "control/diagnosis/why.h"
+#include "switchd/reports/peer_process.h"
+#include "switchd/reports/port_watch.h"
+#include "wire/text.h"
+
+namespace ina::switchd {
+
+using control::Json;
+
+namespace {
+
+/// Of the processes that join by the unix socket, too.
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
+/// Adds members whose values are numbers. A list of JSON values would be made of copies, and the
+/// counters are asked for many times a second.
+void add_numbers(Json& json, std::initializer_list<std::pair<const char*, uint64_t>> members) {
+  auto& object = json.get_ref<Json::object_t&>();
+  for (const auto& [key, number] : members) object.emplace(key, number);
+}
+
+Json numbers_json(std::initializer_list<std::pair<const char*, uint64_t>> members) {
+  Json json = Json::object();
+  add_numbers(json, members);
+  return json;
+}
+
+/// Adds the counters of a job over all lanes. `number`: of the job in the snapshots.
+void add_counters(Json& json, const Job& job, size_t number,
+                  const StatusReport::Snapshots& snapshots) {
+  aggregator::JobCounters sum;
+  for (const auto& snapshot : snapshots) {
+    const aggregator::JobCounters& c = snapshot.snapshot.jobs[number].counters;
+    sum.slots_held += c.slots_held;
+    sum.absorbed += c.absorbed;
+    sum.bypassed += c.bypassed;
+    sum.preempted += c.preempted;
+    sum.results += c.results;
+    sum.fallback_results += c.fallback_results;
+    sum.slots_held_peak += c.slots_held_peak;
+    sum.parked += c.parked;
+    sum.parked_now += c.parked_now;
+    sum.parked_now_peak += c.parked_now_peak;
+    sum.parker_results += c.parker_results;
+  }
+  add_numbers(json, {{"slots_held", sum.slots_held},
+                     {"slots_held_peak", sum.slots_held_peak},
+                     {"absorbed", sum.absorbed},
+                     {"bypassed", sum.bypassed},
+                     {"preempted", sum.preempted},
+                     {"results", sum.results},
+                     {"fallback_results", sum.fallback_results}});
+  if (job.grant.in_switch != 0)
+    add_numbers(json, {{"in_switch", job.grant.in_switch},
+                       {"park_room", job.grant.park_room},
+                       {"parked", sum.parked},
+                       {"parked_now", sum.parked_now},
+                       {"parked_now_peak", sum.parked_now_peak},
+                       {"parker_results", sum.parker_results}});
+}
+
+void add(DropCounters& sum, const DropCounters& more) {
+  for (size_t i = 0; i < kDropReasons; ++i) sum.count[i] += more.count[i];
+}
+
+void add(io::PortCounters& sum, const io::PortCounters& more) {
+  sum.rx_packets += more.rx_packets;
+  sum.rx_bytes += more.rx_bytes;
+  sum.tx_packets += more.tx_packets;
+  sum.tx_bytes += more.tx_bytes;
+  add(sum.drops, more.drops);
+}
+
+void add(aggregator::Counters& sum, const aggregator::Counters& more) {
+  sum.packets += more.packets;
+  sum.absorbed += more.absorbed;
+  sum.absorbed_bytes += more.absorbed_bytes;
+  sum.groups += more.groups;
+  sum.grouped += more.grouped;
+  sum.results += more.results;
+  sum.results_again += more.results_again;
+  sum.forwarded += more.forwarded;
+  sum.bypassed += more.bypassed;
+  sum.bypassed_bytes += more.bypassed_bytes;
+  sum.fallback_results += more.fallback_results;
+  sum.parked += more.parked;
+  sum.parker_results += more.parker_results;
+  sum.preemptions += more.preemptions;
+  sum.parts += more.parts;
+  sum.part_bytes += more.part_bytes;
+  sum.reminders += more.reminders;
+  sum.contributions_moved += more.contributions_moved;
+  sum.contributions_in_results += more.contributions_in_results;
+  sum.contributions_discarded += more.contributions_discarded;
+  sum.slots_used += more.slots_used;
+  sum.slots_used_peak += more.slots_used_peak;
+  add(sum.drops, more.drops);
+}
+
+/// The counters of all lanes together.
+struct LaneTotals {
+  explicit LaneTotals(size_t frame_port_count)
+      : ports(1 + frame_port_count), frame_ports(frame_port_count) {}
+
+  uint64_t unsent = 0;
+  aggregator::Counters aggregator;
+  std::vector<io::PortCounters> ports;  ///< the shm port's, and then those of the Ethernet ports
+  std::vector<FramePortSnapshot> frame_ports;
+  std::optional<BridgeSnapshot> bridge;  ///< lane 0 has it
+};
+
+void add(LaneTotals& sum, const LaneSnapshot& more) {
+  sum.unsent += more.lane.unsent;
+  add(sum.aggregator, more.aggregator);
+  for (size_t p = 0; p < sum.ports.size() && p < more.ports.size(); ++p)
+    add(sum.ports[p], more.ports[p]);
+  for (size_t p = 0; p < sum.frame_ports.size() && p < more.frame_ports.size(); ++p) {
+    add(sum.frame_ports[p].counters, more.frame_ports[p].counters);
+    if (!more.bridge) continue;
+    sum.frame_ports[p].addresses = more.frame_ports[p].addresses;
+    sum.frame_ports[p].block = more.frame_ports[p].block;
+  }
+  for (size_t p = 0; p < sum.frame_ports.size() && p < more.frame_ports.size(); ++p)
+    sum.frame_ports[p].link_up |= more.frame_ports[p].link_up;
+  if (more.bridge) sum.bridge = more.bridge;
+}
+
+/// Reasons for which nothing was dropped are left out.
+Json drops_json(const DropCounters& drops) {
+  Json json = Json::object();
+  for (size_t i = 0; i < kDropReasons; ++i)
+    if (drops.count[i] != 0) json[std::string(name(static_cast<DropReason>(i)))] = drops.count[i];
+  return json;
+}
+
+Json lane_json(size_t lcore, const LaneCounters& lane) {
+  Json json = numbers_json({{"lcore", lcore},
+                            {"polls", lane.polls},
+                            {"packets", lane.packets},
+                            {"sleeps", lane.sleeps},
+                            {"burst_packets", lane.burst_packets}});
+  json["busy_s"] = static_cast<double>(lane.busy_ns) * 1e-9;
+  json["idle_s"] = static_cast<double>(lane.idle_ns) * 1e-9;
+  json["bursts"] = lane.bursts;
+  json["busy_ratio"] =
+      lane.polls ? static_cast<double>(lane.busy_polls) / static_cast<double>(lane.polls) : 0.0;
+  return json;
+}
+
+Json block_json(const ConductorConfig& config, size_t port, const bridge::PortBlock& block) {
+  return {{"sign", block.sign == bridge::LoopSign::kProbe ? "probe" : "moves"},
+          {"with", config.frame_ports[block.other].name},
+          {"for_s", static_cast<double>(now_ns() - block.since) * 1e-9},
+          {"text", block_text(config, port, block)}};
+}
+
+/// Adds what an Ethernet port alone has.
+void add_frame_port(Json& json, const FramePortSnapshot& frame_port) {
+  const io::EthdevCounters& counters = frame_port.counters;
+  json["link"] = frame_port.link_up ? "up" : "down";
+  add_numbers(json, {{"delivered", counters.delivered},
+                     {"answered", counters.answered},
+                     {"forwarded", counters.forwarded},
+                     {"flooded", counters.flooded},
+                     {"forwarded_bytes", counters.forwarded_bytes},
+                     {"flood_copies", counters.flood_copies},
+                     {"bridged_sent", counters.bridged_sent},
+                     {"bridged_sent_bytes", counters.bridged_sent_bytes},
+                     {"bridged_lost", counters.bridged_lost},
+                     {"handed_over", counters.handed_over},
+                     {"tx_handed_over", counters.tx_handed_over},
+                     {"learned", frame_port.addresses.learned},
+                     {"moved", frame_port.addresses.moved},
+                     {"blocked_times", frame_port.block.times}});
+}
+
+Json ports_json(const ConductorConfig& config, const LaneTotals& totals) {
+  Json ports = Json::array();
+  for (size_t p = 0; p < totals.ports.size(); ++p) {
+    if (p == 0 && !config.has_shm) continue;
+    const io::PortCounters& port = totals.ports[p];
+    Json& json = ports.emplace_back(numbers_json({{"rx_packets", port.rx_packets},
+                                                  {"rx_bytes", port.rx_bytes},
+                                                  {"tx_packets", port.tx_packets},
+                                                  {"tx_bytes", port.tx_bytes}}));
+    json["name"] = p == 0 ? config.shm_name : config.frame_ports[p - 1].name;
+    json["type"] = p == 0 ? "shm" : "ethdev";
+    json["drops"] = drops_json(port.drops);
+    if (p == 0) continue;
+    const FramePortSnapshot& frame_port = totals.frame_ports[p - 1];
+    add_frame_port(json, frame_port);
+    if (frame_port.block.sign != bridge::LoopSign::kNone)
+      json["blocked"] = block_json(config, p - 1, frame_port.block);
+  }
+  return ports;
+}
+
+/// Null: there is no bridge.
+Json bridge_json(const std::optional<BridgeSnapshot>& bridge) {
+  if (!bridge) return nullptr;
+  return {{"mac_entries", bridge->mac_entries},  {"mac_capacity", bridge->mac_capacity},
+          {"learned", bridge->counters.learned}, {"moved", bridge->counters.moved},
+          {"refused", bridge->counters.refused}, {"expired", bridge->counters.expired}};
+}
+
+Json aggregator_json(const ConductorConfig& config, const Resources& resources,
+                     const LaneTotals& totals) {
+  const scheduler::Admission& admission = resources.admission();
+  const Handles& handles = resources.handles();
+  const aggregator::Counters& total = totals.aggregator;
+  Json json = numbers_json({{"slots", admission.slots_total()},
+                            {"slot_bytes", config.aggregator.slot_bytes},
+                            {"slots_reserved", admission.slots_reserved()},
+                            {"memory_bytes", admission.memory().total()},
+                            {"memory_used_bytes", admission.memory().used()},
+                            {"memory_held_bytes", resources.held().bytes()},
+                            {"mappings", handles.total().mappings},
+                            {"mappings_used", handles.used().mappings},
+                            {"descriptors", handles.total().descriptors},
+                            {"descriptors_used", handles.used().descriptors},
+                            {"slots_used", total.slots_used},
+                            {"slots_used_peak", total.slots_used_peak},
+                            {"packets", total.packets},
+                            {"absorbed", total.absorbed},
+                            {"absorbed_bytes", total.absorbed_bytes},
+                            {"groups", total.groups},
+                            {"grouped", total.grouped},
+                            {"results", total.results},
+                            {"results_again", total.results_again},
+                            {"results_unsent", totals.unsent},
+                            {"forwarded", total.forwarded},
+                            {"bypassed", total.bypassed},
+                            {"bypassed_bytes", total.bypassed_bytes},
+                            {"fallback_results", total.fallback_results},
+                            {"parked", total.parked},
+                            {"parker_results", total.parker_results},
+                            {"preemptions", total.preemptions},
+                            {"parts", total.parts},
+                            {"part_bytes", total.part_bytes},
+                            {"reminders", total.reminders},
+                            {"contributions_moved", total.contributions_moved},
+                            {"contributions_in_results", total.contributions_in_results},
+                            {"contributions_discarded", total.contributions_discarded}});
+  json["policy"] = name(config.aggregator.policy.kind);
+  json["home"] = name(config.fallback.home);
+  json["drops"] = drops_json(total.drops);
+  return json;
+}
+
+}  // namespace
+
+StatusReport::Snapshots StatusReport::snapshots(bool find_waiting) const {
+  return lanes_.run_each([this, find_waiting](uint32_t) {
+    command::TakeSnapshot command{.find_waiting = find_waiting};
+    // Here and not in the lane.
+    for (const Job& job : jobs_) command.snapshot.jobs.push_back({job.index});
+    command.snapshot.ports.reserve(1 + config_.frame_ports.size());
+    command.snapshot.frame_ports.reserve(config_.frame_ports.size());
+    return command;
+  });
+}
+
+StatusReport::Links StatusReport::links_of(const Snapshots& snapshots) const {
+  Links links(config_.frame_ports.size());
+  for (const auto& snapshot : snapshots)
+    for (size_t p = 0; p < links.size() && p < snapshot.snapshot.frame_ports.size(); ++p)
+      if (snapshot.snapshot.frame_ports[p].link_up) links[p] = true;
+  return links;
+}
+
+Json StatusReport::make(bool explain, bool draining) {
+  resources_.credit_held();
+  const auto snapshots = this->snapshots(!explain);
+  Json lanes = Json::array();
+  LaneTotals totals(config_.frame_ports.size());
+  for (size_t i = 0; i < snapshots.size(); ++i) {
+    const LaneSnapshot& snapshot = snapshots[i].snapshot;
+    lanes.push_back(lane_json(i, snapshot.lane));
+    add(totals, snapshot);
+  }
+  Json jobs = Json::array();
+  const Links links = links_of(snapshots);
+  for (Job& job : jobs_) {
+    Json& json = jobs.emplace_back(job_json(job, explain ? &links : nullptr));
+    add_counters(json, job, jobs.size() - 1, snapshots);
+    // Metrics tell of stragglers. A job without slots is not looked at for it.
+    if (!explain && json["slots_held"] != 0)
+      add_late(oldest_of(job, jobs.size() - 1, snapshots), json);
+  }
+  Json json = numbers_json({{"schema", kJsonSchema}, {"boots", state_.boots()}});
+  json["version"] = INA_PROJECT_VERSION;
+  json["host"] = host_name();
+  json["configuration"] = configuration_json();
+  json["draining"] = draining;
+  json["uptime_s"] = static_cast<double>(now_ns() - started_) * 1e-9;
+  json["ports"] = ports_json(config_, totals);
+  add_devices(json["ports"]);
+  json["bridge"] = bridge_json(totals.bridge);
+  json["lcores"] = std::move(lanes);
+  json["aggregator"] = aggregator_json(config_, resources_, totals);
+  json["tenants"] = tenants_json();
+  json["jobs"] = std::move(jobs);
+  return json;
+}
+
+/// Adds what only the control plane knows of the Ethernet ports' devices. These come last.
+void StatusReport::add_devices(Json& ports) const {
+  const size_t first = ports.size() - config_.frame_ports.size();
+  for (size_t p = 0; p < config_.frame_ports.size(); ++p) {
+    Json& json = ports[first + p];
+    if (const auto lost = ports_.device(p).lost) json["lost_before"] = *lost;
+    if (std::string text = ports_.device_text(p); !text.empty()) {
+      json["link"] = "gone";
+      json["gone"] = std::move(text);
+    }
+  }
+}
+
+/// Where it came from, and why it is not the one that the switch was last given.
+Json StatusReport::configuration_json() const {
+  const Configuration* const configuration = config_.configuration.get();
+  if (!configuration) return Json::object();
+  return {{"file", configuration->file()},
+          {"failure", configuration->failure()},
+          {"overrides", overrides_json(configuration->running().source)}};
+}
+
+/// Tenants that have jobs, or a quota of their own. In quotas 0 is no limit.
+Json StatusReport::tenants_json() const {
+  const scheduler::Admission& admission = resources_.admission();
+  const Handles& handles = resources_.handles();
+  Json tenants = Json::array();
+  for (const std::string& name : admission.tenants()) {
+    const scheduler::TenantUse use = admission.use(name);
+    const scheduler::TenantQuota& quota = admission.quota(name);
+    Json& json =
+        tenants.emplace_back(numbers_json({{"jobs", use.jobs},
+                                           {"groups", use.groups},
+                                           {"workers", use.workers},
+                                           {"slots_floor", use.slots_floor},
+                                           {"slots_ceiling", use.slots_ceiling},
+                                           {"memory_bytes", use.memory_bytes},
+                                           {"memory_held_bytes", use.memory_held_bytes},
+                                           {"mappings", handles.used_by(name).mappings},
+                                           {"descriptors", handles.used_by(name).descriptors}}));
+    json["name"] = name;
+    json["quota"] = numbers_json({{"slots_floor", quota.slots_floor},
+                                  {"slots_ceiling", quota.slots_ceiling},
+                                  {"jobs_max", quota.jobs_max},
+                                  {"workers_max", quota.workers_max},
+                                  {"memory_bytes", quota.memory_bytes},
+                                  {"priority_max", quota.priority_max}});
+  }
+  return tenants;
+}
+
+Json StatusReport::job_json(Job& job, const Links* explain) const {
+  static constexpr const char* kStates[] = {"joining", "running", "leaving", "rejoining"};
+  const Bitmap attached = job.attached();
+  Json json = numbers_json({{"id", value(job.id)},
+                            {"epoch", job.epoch},
+                            {"uid", job.uid},
+                            {"world_size", job.workers},
+                            {"window", job.grant.window},
+                            {"memory_bytes", job.grant.memory_bytes},
+                            {"priority_max", job.grant.priority_max}});
+  json["name"] = job.name;
+  json["owner"] = job.owner();
+  json["joined"] = ranks_of(attached);
+  json["missing"] = ranks_of(full_bitmap(job.workers) & ~attached);
+  json["state"] = kStates[static_cast<size_t>(job.state)];
+  if (job.is_group()) {
+    json["group_of"] = value(job.root);
+    json["root_ranks"] = job.root_ranks;
+  }
+  if (!job.tenant.empty()) json["tenant"] = job.tenant;
+  if (job.reserved_until != 0)
+    json["reserved_s"] = std::max<Nanos>(0, job.reserved_until - now_ns()) / 1'000'000'000;
+  if (config_.fallback.home == Home::kDedicated)
+    json["fallback_missing"] = !rules_.has_fallback(job);
+  if (config_.aggregator.fixed_slots()) {
+    json["slots"] = job.grant.slots_per_lane * job.geometry.lanes;
+  } else {
+    json["slots_floor"] = job.grant.floor_per_lane * job.geometry.lanes;
+    json["slots_ceiling"] = job.grant.ceiling(job.geometry.lanes);
+  }
+  if (explain) explain_job(job, *explain, json);
+  return json;
+}
+
+/// By rank: the process of each worker, or its address; empty: it has not joined. Of a group's
+/// worker that has not taken its place yet, what it is in the job.
+Json StatusReport::peers_json(const Job& job) const {
+  const Job* const root = job.is_group() ? jobs_.find(job.root) : nullptr;
+  Json peers = Json::array();
+  for (uint32_t rank = 0; rank < job.workers; ++rank) {
+    const Client* client = job.members[rank].client;
+    if (!client && root) client = root->members[job.root_ranks[rank]].client;
+    peers.push_back(client ? client->peer.text() : "");
+  }
+  return peers;
+}
+
+/// By a snapshot that looked for it in the lanes where the job holds slots.
+std::optional<aggregator::Waiting> StatusReport::oldest_of(const Job& job, size_t number,
+                                                           const Snapshots& snapshots) const {
+  std::optional<aggregator::Waiting> oldest;
+  for (const auto& snapshot : snapshots) {
+    const JobSnapshot& in_lane = snapshot.snapshot.jobs[number];
+    if (in_lane.counters.slots_held == 0) return waiting_.oldest_of(job);  // in all lanes
+    if (in_lane.waiting && (!oldest || in_lane.waiting->seq < oldest->seq))
+      oldest = in_lane.waiting;
+  }
+  return oldest;
+}
+
+/// The oldest fragment, and the workers that it lacks. Nothing: none waits.
+std::optional<Bitmap> StatusReport::add_late(const std::optional<aggregator::Waiting>& oldest,
+                                             Json& json) {
+  if (!oldest) return std::nullopt;
+  json["waiting_for"] = ranks_of(oldest->missing);
+  json["oldest_fragment"] = oldest->seq.value;
+  if (oldest->signature) json["oldest_operation"] = wire::text_of(*oldest->signature);
+  return oldest->missing;
+}
+
+/// Describes the workers that the job waits for, besides their ranks.
+void StatusReport::explain_late(const Job& job, Bitmap late, const Links& links, Json& json) const {
+  Json peers = Json::array();
+  Json processes = Json::array();
+  Json dead_links = Json::array();
+  for (const uint32_t rank : ranks_of(late)) {
+    const Job::Worker& worker = job.members[rank];
+    peers.push_back(worker.client ? worker.client->peer.text() : "gone");
+    processes.push_back(worker.client ? process_state(worker.client->peer) : "ended");
+    const bool is_cut =
+        worker.address && worker.frame_port < links.size() && !links[worker.frame_port];
+    dead_links.push_back(is_cut ? config_.frame_ports[worker.frame_port].name : "");
+  }
+  json["waiting_for_peers"] = std::move(peers);
+  json["waiting_for_processes"] = std::move(processes);
+  json["waiting_for_dead_links"] = std::move(dead_links);
+}
+
+/// Lists workers besides `late` that cannot run, by how they are held: the next fragments, or the
+/// end, will wait for them.
+void StatusReport::explain_stopped(const Job& job, Bitmap late, Json& json) const {
+  for (const uint32_t rank : ranks_of(job.attached() & ~late)) {
+    const Job::Worker& worker = job.members[rank];
+    const std::string state = worker.client ? process_state(worker.client->peer) : "";
+    if (state != "stopped" && state != "frozen") continue;
+    json[state].push_back(rank);
+    json[state + "_peers"].push_back(worker.client->peer.text());
+  }
+}
+
+/// The ranks that have called ina_create_group, and those that they wait for.
+void StatusReport::explain_creates(const Job& job, Json& json) {
+  Bitmap asked = 0, lacking = 0;
+  for (uint32_t rank = 0; rank < job.workers; ++rank)
+    for (const control::request::CreateGroup& create : job.members[rank].creates) {
+      asked |= Bitmap{1} << rank;
+      for (const uint32_t member : create.ranks)
+        if (std::ranges::find(job.members[member].creates, create) ==
+            job.members[member].creates.end())
+          lacking |= Bitmap{1} << member;
+    }
+  if (lacking == 0) return;
+  json["creating"] = ranks_of(asked);
+  json["creating_lacks"] = ranks_of(lacking);
+}
+
+/// The fragment and the workers that the job waits for, and the reason.
+void StatusReport::explain_job(Job& job, const Links& links, Json& json) const {
+  json["peers"] = peers_json(job);
+  if (job.state != Job::State::kRunning && job.state != Job::State::kLeaving) return;
+  const bool leaving = job.state == Job::State::kLeaving;
+  if (leaving) json["left"] = ranks_of(job.leaving_or_gone());
+  const auto asked = [&](const char* key, auto&& asks) {
+    if (const Bitmap ranks = job.bits(asks); ranks != 0) json[key] = ranks_of(ranks);
+  };
+  asked("splitting", [](const Job::Worker& member) { return member.split.has_value(); });
+  explain_creates(job, json);
+  asked("sharing", [](const Job::Worker& member) { return member.wants_results.has_value(); });
+  if (const auto late = add_late(waiting_.oldest_of(job), json)) {
+    explain_late(job, *late, links, json);
+    explain_stopped(job, *late, json);
+  } else if (leaving || json.contains("splitting") || json.contains("creating") ||
+             json.contains("sharing")) {
+    explain_stopped(job, 0, json);
+  }
+  for (const DroppedFrames::Unheard& worker : dropped_.unheard(job)) {
+    Json entry = {{"dropped", worker.dropped}, {"text", worker.text}};
+    if (worker.rank != kFallbackRank) entry["rank"] = value(worker.rank);
+    if (worker.reason) entry["reason"] = std::string(name(*worker.reason));
+    json["unheard"].push_back(std::move(entry));
+  }
+}
+
+std::string StatusReport::why(Job& job) const {
+  const Links links = config_.frame_ports.empty() ? Links() : links_of(snapshots(false));
+  // With the job's groups, and of a group the job: a rank may wait in one of them.
+  const JobId root = job.is_group() ? job.root : job.id;
+  Json family = Json::array();
+  for (Job& member : jobs_)
+    if (member.id == root || (member.is_group() && member.root == root))
+      family.push_back(job_json(member, &links));
+  std::string text = diagnosis::why_text(
+      {{"host", host_name()}, {"jobs", std::move(family)}, {"draining", false}}, value(job.id));
+  // One message holds it all.
+  constexpr size_t kMostTextBytes = 2048;
+  if (text.size() > kMostTextBytes) text = text.substr(0, kMostTextBytes) + " ...";
+  return text;
+}
+
+}  // namespace ina::switchd

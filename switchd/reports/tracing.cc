@@ -1,0 +1,170 @@
+#include "switchd/reports/tracing.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/logging/record.h"
+#include "switchd/jobs/waiting.h"
+#include "wire/text.h"
+
+namespace ina::switchd {
+
+namespace {
+
+using Code = admin::Error::Code;
+using aggregator::Emission;
+using aggregator::Verdict;
+using control::Json;
+
+tl::unexpected<admin::Error> decline(Code code, std::string text) {
+  return tl::unexpected(admin::Error{code, std::move(text)});
+}
+
+const char* text_of(Verdict::Fate fate) {
+  switch (fate) {
+    case Verdict::Fate::kAbsorbed:
+      return "absorbed";
+    case Verdict::Fate::kForwarded:
+      return "forwarded";
+    case Verdict::Fate::kDropped:
+      break;
+  }
+  return "dropped";
+}
+
+const char* text_of(Emission::To to) {
+  switch (to) {
+    case Emission::To::kSender:
+      return "sender";
+    case Emission::To::kAll:
+      return "all";
+    case Emission::To::kHolders:
+      return "holders";
+    case Emission::To::kWorker:
+      return "worker";
+    case Emission::To::kFallback:
+      break;
+  }
+  return "fallback";
+}
+
+Json packet_json(const TraceRecord& record, uint32_t lane, const std::string& port, Nanos began) {
+  const wire::Message& message = record.message;
+  const bool dropped = record.fate == Verdict::Fate::kDropped;
+  const bool has_slot = record.slot != TraceRecord::kNoSlot;
+  Json sent = Json::array();
+  for (size_t i = 0; i < record.sent_count; ++i)
+    sent.push_back(
+        {{"type", std::string(name(record.sent[i].type))}, {"to", text_of(record.sent[i].to)}});
+  Json json = {{"at_us", static_cast<double>(record.time - began) * 1e-3},
+               {"lane", lane},
+               {"port", port},
+               {"type", std::string(name(message.type))},
+               {"seq", record.seq.value},
+               {"elements", message.elements},
+               {"bitmap", ranks_of(message.bitmap)},
+               {"priority", message.priority},
+               {"verdict", text_of(record.fate)},
+               {"reason", dropped ? Json(std::string(name(record.reason))) : Json(nullptr)},
+               {"slot", has_slot ? Json(record.slot) : Json(nullptr)},
+               {"slot_state", has_slot ? Json(aggregator::name(record.state)) : Json(nullptr)},
+               {"held", ranks_of(record.held)},
+               {"sent", std::move(sent)}};
+  json["rank"] = record.rank == kFallbackRank ? Json(nullptr) : Json(value(record.rank));
+  // Questions and answers name no operation.
+  const bool names = message.type == wire::Type::kGrad || message.type == wire::Type::kPart ||
+                     message.type == wire::Type::kResult;
+  json["operation"] = names ? Json(message.operation) : Json(nullptr);
+  json["operation_text"] = names ? Json(wire::text_of(message.signature())) : Json(nullptr);
+  return json;
+}
+
+}  // namespace
+
+admin::Answer Tracing::begin(const admin::BeginTrace& request, const std::string& who, Nanos now,
+                             const std::string& source) {
+  if (request.packets < 1 || request.packets > admin::kMaxTracedPackets)
+    return decline(Code::kInvalid, fmt::format("{} packets are not in 1..{}", request.packets,
+                                               admin::kMaxTracedPackets));
+  const auto meant = jobs_.meant(request.job, request.owner);
+  if (!meant) return tl::unexpected(meant.error());
+  const bool gives_way = !source.empty();
+  const bool must_wait = trace_ && (!trace_->gives_way || gives_way);
+  if (must_wait && now - trace_->asked < kForgottenNs)
+    return decline(Code::kBusy, fmt::format("the switch traces job {} for {}, and one job at a "
+                                            "time; try again when that has ended",
+                                            trace_->label, trace_->who));
+  if (trace_) end();
+  const Job& job = **meant;
+  Trace trace{.number = next_++,
+              .who = who,
+              .label = fmt::format("{}/{}", job.owner(), job.name),
+              .job = job.id,
+              .index = job.index,
+              .packets = request.packets,
+              .gives_way = gives_way,
+              .began = now,
+              .asked = now,
+              .lanes = {}};
+  for (uint32_t lane = 0; lane < lanes_.count(); ++lane)
+    trace.lanes.push_back(std::make_unique<PacketTrace>(job.index, request.packets));
+  trace_ = std::move(trace);
+  lanes_.run_each([&](uint32_t lane) { return command::SetTrace{trace_->lanes[lane].get()}; });
+  logging::info("packets traced", source)("by", who)("job", trace_->label)("packets",
+                                                                           request.packets);
+  return Json{{"trace", trace_->number}};
+}
+
+admin::Answer Tracing::get(const admin::GetTrace& request, Nanos now) {
+  if (!trace_ || trace_->number != request.trace)
+    return decline(Code::kNotFound, "the trace has ended: nobody asked for it in time");
+  trace_->asked = now;
+  size_t seen = 0;
+  for (const auto& lane : trace_->lanes) seen += lane->records().size();
+  const bool job_ended = has_ended(*trace_);
+  const bool done = seen >= trace_->packets || job_ended || request.end;
+  if (!done) return Json{{"done", false}, {"packets_seen", seen}};
+  // The lanes fill it no more from here on.
+  lanes_.run(command::SetTrace{nullptr});
+  const Trace trace = std::move(*std::exchange(trace_, std::nullopt));
+  Json packets = packets_json(trace);
+  const bool complete = packets.size() == trace.packets;
+  return Json{{"done", true},
+              {"job", trace.label},
+              {"id", value(trace.job)},
+              {"wanted", trace.packets},
+              {"complete", complete},
+              {"job_ended", job_ended},
+              {"packets", std::move(packets)}};
+}
+
+bool Tracing::has_ended(const Trace& trace) const {
+  const Job* const job = jobs_.at(trace.index);
+  return !job || job->id != trace.job;
+}
+
+void Tracing::end() {
+  lanes_.run(command::SetTrace{nullptr});
+  trace_.reset();
+}
+
+/// Of all lanes the first ones, by time.
+Json Tracing::packets_json(const Trace& trace) const {
+  std::vector<std::pair<const TraceRecord*, uint32_t>> found;
+  for (uint32_t lane = 0; lane < trace.lanes.size(); ++lane)
+    for (const TraceRecord& record : trace.lanes[lane]->records()) found.push_back({&record, lane});
+  std::ranges::stable_sort(found, {}, [](const auto& one) { return one.first->time; });
+  found.resize(std::min<size_t>(found.size(), trace.packets));
+  Json packets = Json::array();
+  for (const auto& [record, lane] : found)
+    packets.push_back(packet_json(*record, lane, port_name(record->port), trace.began));
+  return packets;
+}
+
+std::string Tracing::port_name(uint16_t port) const {
+  return port == 0 ? config_.shm_name : config_.frame_ports[port - 1].name;
+}
+
+}  // namespace ina::switchd
