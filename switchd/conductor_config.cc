@@ -16,6 +16,7 @@ std::vector<FramePortInfo> frame_ports_of(const config::Config& config) {
 ConductorConfig conductor_config(const config::Config& config,
                                  std::vector<FramePortInfo> frame_ports) {
   ConductorConfig c{.control = config.control,
+                    .admin = {},
                     .switchd = config.switchd,
                     .aggregator = config.aggregator,
                     .static_pools = config.static_pools,
