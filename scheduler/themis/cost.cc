@@ -52,10 +52,14 @@ Volume volume_of(const Dimension& dimension, Phase phase, bool in_network, uint6
 constexpr uint64_t kFragmentBytes = 8192;
 constexpr uint64_t kFrameOverheadBytes = 138;
 
-/// Bytes on the link, in frames of which none has parts of two pieces.
+/// None has parts of two pieces.
+uint64_t fragments_of(uint64_t bytes, uint64_t piece_bytes) {
+  return bytes / piece_bytes * ((piece_bytes + kFragmentBytes - 1) / kFragmentBytes);
+}
+
+/// Bytes on the link.
 uint64_t framed(uint64_t bytes, uint64_t piece_bytes) {
-  const uint64_t fragments = (piece_bytes + kFragmentBytes - 1) / kFragmentBytes;
-  return bytes + bytes / piece_bytes * fragments * kFrameOverheadBytes;
+  return bytes + fragments_of(bytes, piece_bytes) * kFrameOverheadBytes;
 }
 
 /// Of one participant's bytes that lie together.
@@ -74,6 +78,8 @@ void carry(const Topology& topology, uint64_t rate, Stage& stage) {
   const uint64_t piece = piece_of(topology, stage);
   stage.tx_ps = transfer_ps(framed(stage.tx_bytes, piece), rate);
   stage.rx_ps = transfer_ps(framed(stage.rx_bytes, piece), rate);
+  stage.fragments = fragments_of(std::max(stage.tx_bytes, stage.rx_bytes), piece);
+  if (stage.phase == Phase::kAllToAll) stage.fragments *= own.size;
   uint64_t first_bytes = framed(std::min(piece, kFragmentBytes), kFragmentBytes);
   if (stage.phase == Phase::kAllToAll) {
     const uint64_t fragments = (piece + kFragmentBytes - 1) / kFragmentBytes;

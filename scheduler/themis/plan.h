@@ -62,6 +62,7 @@ struct Stage {
   uint64_t piece_bytes = 0;  ///< that lie together, and have frames of their own; 0: all of a part
   Picos first_ps = 0;        ///< of sending, until the first byte can be received
   Picos close_ps = 0;        ///< after the last byte, until all participants know that all have all
+  uint64_t fragments = 0;    ///< of all ranks of a group together, but for the closing one
   bool operator==(const Stage&) const = default;
 };
 

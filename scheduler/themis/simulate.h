@@ -10,6 +10,7 @@
 
 #include "common/result.h"
 #include "scheduler/themis/plan.h"
+#include "scheduler/themis/window.h"
 
 namespace ina::themis {
 
@@ -61,6 +62,7 @@ class Simulator {
     Picos rx_free_ps = 0;
     std::vector<Waiting> waiting;  ///< best first
     size_t begun = 0;
+    Window window;
   };
   struct Event {
     Picos at_ps = 0;
@@ -81,6 +83,12 @@ class Simulator {
     return (*chunks_)[waiting.chunk].stages[waiting.stage];
   }
   void begin(uint8_t dimension, const Waiting& waiting);
+  struct Sending {
+    Picos start_ps = 0;
+    Picos stalled_ps = 0;
+  };
+  Sending send(Window& window, const Stage& stage) const;
+  void settle(Window& window, const Stage& stage, const Operation& operation) const;
   void end_no_sooner(uint32_t request, Picos at_ps);
   void push(const Event& event);
   bool all_done() const;

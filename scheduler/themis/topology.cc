@@ -82,6 +82,7 @@ Topology carried_by_switches(Topology topology) {
     dimension.point_to_point = DimensionKind::kDirect;
   }
   topology.carried = true;
+  topology.window = kDefaultWindow;
   return topology;
 }
 

@@ -64,12 +64,18 @@ inline constexpr uint64_t kLeastBitsPerS = 10'000'000;
 inline constexpr uint64_t kMostBitsPerS = 1'000'000'000'000'000;
 inline constexpr Picos kMostStepLatencyPs = 1'000'000'000'000;  // a second
 
+/// Of a group, where nothing else is said: 4 MiB of fragments of 8 KiB.
+inline constexpr uint32_t kDefaultWindow = 512;
+
 struct Topology {
   std::string name{};
   std::vector<Dimension> dimensions{};  ///< in the baseline's order
   /// Times are those of libina's operations through its switches: with frames, the switch's delay
   /// and closing fragments (cost.h).
   bool carried = false;
+  /// Of a carried topology: fragments of all ranks of a group together that a dimension has under
+  /// way. 0: any number.
+  uint32_t window = 0;
 
   uint64_t participants() const;
   /// Of all dimensions together.
