@@ -69,6 +69,7 @@ PlanSpec checked(PlanSpec spec) {
               themis::kMostElementBytes / kElementBytes, spec.value_bytes, spec.fragment_bytes));
   spec.options.element_bytes = kElementBytes * factor;
   spec.options.in_network = themis::InNetwork::kAlways;
+  if (spec.topology.carried) spec.topology.window = spec.window;
   const uint64_t granule = ranks * spec.options.element_bytes;
   spec.bytes = (spec.bytes + granule - 1) / granule * granule;
   return spec;
@@ -230,7 +231,8 @@ PlanRun::PlanRun(const PlanSpec& spec)
 }
 
 void PlanRun::predict() {
-  const themis::Plan plan = by_switches(outcome_.plan);
+  themis::Plan plan = by_switches(outcome_.plan);
+  plan.topology.window = spec_.window;
   outcome_.predictions.by_switches_ps = end_of(plan);
   for (const themis::Load& load : themis::loads_of(plan))
     outcome_.dimensions.push_back(

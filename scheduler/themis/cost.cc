@@ -51,6 +51,8 @@ Volume volume_of(const Dimension& dimension, Phase phase, bool in_network, uint6
 // gap.
 constexpr uint64_t kFragmentBytes = 8192;
 constexpr uint64_t kFrameOverheadBytes = 138;
+// Frames of full length that a rank keeps on the ring of its link, as its card does in sim/nic.h.
+constexpr uint64_t kRingFrames = 8;
 
 /// None has parts of two pieces.
 uint64_t fragments_of(uint64_t bytes, uint64_t piece_bytes) {
@@ -109,6 +111,10 @@ Picos latency_ps(const Dimension& dimension, Phase phase, bool in_network) {
       steps = static_cast<uint32_t>(std::bit_width(dimension.size) - 1);
   }
   return steps * dimension.step_latency_ps;
+}
+
+Picos ring_ps(const Dimension& dimension) {
+  return transfer_ps(kRingFrames * (kFragmentBytes + kFrameOverheadBytes), dimension.bits_per_s);
 }
 
 bool can_aggregate(const Dimension& dimension, Phase phase) {

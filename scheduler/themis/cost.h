@@ -19,6 +19,9 @@ Picos transfer_ps(uint64_t bytes, uint64_t bits_per_s);
 /// step.
 Picos latency_ps(const Dimension& dimension, Phase phase, bool in_network);
 
+/// How long a rank of a carried topology sends the frames that it has put on the ring of its link.
+Picos ring_ps(const Dimension& dimension);
+
 /// Whether an aggregating switch can do it. Rows of an all-to-all have nothing to add up.
 bool can_aggregate(const Dimension& dimension, Phase phase);
 
@@ -28,7 +31,7 @@ bool can_aggregate(const Dimension& dimension, Phase phase);
 /// Of a carried topology bytes go in frames. A switch passes a frame on once it has all of it. It
 /// passes a frame of an all-to-all on once all ranks have come so far, of whom each sends a piece
 /// of 16 fragments in turn. After a reduce-scatter and an all-to-all a closing fragment goes there
-/// and back. Windows are taken to be large enough.
+/// and back. Windows that grow are taken to have grown (window.h has the one that does not).
 Stage make_stage(const Topology& topology, uint8_t dimension, Phase phase, bool in_network,
                  uint64_t held_bytes, uint64_t piece_bytes = 0);
 

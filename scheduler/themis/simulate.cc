@@ -5,6 +5,8 @@
 #include <limits>
 #include <tuple>
 
+#include "scheduler/themis/cost.h"
+
 namespace ina::themis {
 namespace {
 
@@ -21,7 +23,11 @@ Picos remaining_ps(const Chunk& chunk, uint32_t stage) {
 }  // namespace
 
 Simulator::Simulator(const Topology& topology, const std::vector<Request>& requests)
-    : requests_(requests), links_(topology.dimensions.size(), Link{.window = Window(topology.window)}) {}
+    : requests_(requests) {
+  links_.reserve(topology.dimensions.size());
+  for (const Dimension& dimension : topology.dimensions)
+    links_.push_back({.window = Window(topology.window, ring_ps(dimension))});
+}
 
 Picos Simulator::end_ps(const std::vector<Chunk>& chunks, Discipline discipline) {
   discipline_ = discipline;
@@ -181,42 +187,20 @@ void Simulator::begin(uint8_t dimension, const Waiting& waiting) {
   Link& link = links_[dimension];
   const Stage& stage = stage_of(waiting);
   Operation operation{.id = {waiting.chunk, waiting.stage}, .ready_ps = waiting.ready_ps};
-  const Sending sending = send(link.window, stage);
+  const Window::Sending sending = link.window.send(stage, now_ps_);
   operation.tx_start_ps = sending.start_ps;
   operation.tx_end_ps = link.tx_free_ps = sending.start_ps + stage.tx_ps + sending.stalled_ps;
   operation.rx_start_ps = std::max(sending.start_ps + stage.first_ps, link.rx_free_ps);
-  operation.rx_end_ps = link.rx_free_ps =
-      operation.rx_start_ps + stage.rx_ps + sending.stalled_ps;
+  operation.rx_end_ps = link.rx_free_ps = operation.rx_start_ps + stage.rx_ps + sending.stalled_ps;
   operation.end_ps =
       std::max(operation.tx_end_ps + stage.first_ps, operation.rx_end_ps) + stage.latency_ps;
-  if (link.window.limits()) settle(link.window, stage, operation);
+  link.window.sent(stage, operation);
   ++link.begun;
   const Chunk& chunk = (*chunks_)[waiting.chunk];
   end_no_sooner(chunk.request, operation.end_ps + stage.close_ps);
   if (waiting.stage + 1 < chunk.stages.size())
     push({.at_ps = operation.end_ps, .chunk = waiting.chunk, .stage = waiting.stage + 1});
   if (timeline_) timeline_->dimensions[dimension].push_back(operation);
-}
-
-/// When it begins to send, and for how long it waits for its own results on the way.
-Simulator::Sending Simulator::send(Window& window, const Stage& stage) const {
-  if (!window.limits() || stage.fragments == 0) return {now_ps_, 0};
-  const Picos pass_ps = std::max(stage.tx_ps, stage.rx_ps);
-  const Picos each_ps = pass_ps / static_cast<Picos>(stage.fragments);
-  const Picos trip_ps = stage.latency_ps + 2 * stage.first_ps;
-  const Picos start_ps = window.admit(now_ps_, stage.fragments, each_ps);
-  return {start_ps, std::max<Picos>(
-                        window.lapped_ps(stage.fragments, each_ps, trip_ps) - pass_ps, 0)};
-}
-
-void Simulator::settle(Window& window, const Stage& stage, const Operation& operation) const {
-  window.settle(stage.fragments,
-                std::max(operation.tx_start_ps + stage.first_ps, operation.rx_start_ps) +
-                    stage.latency_ps,
-                operation.end_ps);
-  if (stage.close_ps == 0) return;
-  const Picos closes_ps = window.admit(operation.end_ps, 1, 0) + stage.close_ps;
-  window.settle(1, closes_ps, closes_ps);
 }
 
 void Simulator::end_no_sooner(uint32_t request, Picos at_ps) {

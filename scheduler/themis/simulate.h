@@ -36,7 +36,8 @@ constexpr std::string_view name(Discipline discipline) {
 /// receives for longer. Of the first ones of either kind the all-gather goes first if nothing would
 /// be left to receive before the other one is sent; otherwise the reduce-scatter does.
 ///
-/// Of a carried topology, closing fragments hold up the end of a collective, and no stage of it.
+/// Of a carried topology, closing fragments hold up the end of a collective, and no stage of it but
+/// by their place in the window. An operation that finds no place there delays those behind it.
 class Simulator {
  public:
   /// Both must live as long.
@@ -62,7 +63,7 @@ class Simulator {
     Picos rx_free_ps = 0;
     std::vector<Waiting> waiting;  ///< best first
     size_t begun = 0;
-    Window window;
+    Window window;  ///< of carried topologies
   };
   struct Event {
     Picos at_ps = 0;
@@ -83,12 +84,6 @@ class Simulator {
     return (*chunks_)[waiting.chunk].stages[waiting.stage];
   }
   void begin(uint8_t dimension, const Waiting& waiting);
-  struct Sending {
-    Picos start_ps = 0;
-    Picos stalled_ps = 0;
-  };
-  Sending send(Window& window, const Stage& stage) const;
-  void settle(Window& window, const Stage& stage, const Operation& operation) const;
   void end_no_sooner(uint32_t request, Picos at_ps);
   void push(const Event& event);
   bool all_done() const;

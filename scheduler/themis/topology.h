@@ -92,7 +92,8 @@ Result<void> validate(const Topology& topology);
 Topology with_aggregating_switches(Topology topology);
 
 /// The same, with an aggregating switch in each dimension: the product carries all kinds out like
-/// this, and `carried` says so. Data that is only moved goes straight to its receivers.
+/// this, and `carried` says so. The window is kDefaultWindow. Data that is only moved goes straight
+/// to its receivers.
 Topology carried_by_switches(Topology topology);
 
 }  // namespace ina::themis

@@ -3,51 +3,109 @@
 #include <algorithm>
 
 namespace ina::themis {
+namespace {
 
-void Window::clear() {
-  free_ = most_;
-  runs_.clear();
-  oldest_ = 0;
-  latest_ps_ = 0;
+/// A tenth of a second. More would not fit into 64 bits as often as the largest collective waits.
+constexpr Picos kMostStallPs = 100'000'000'000;
+
+/// From one fragment of a stage to the next, of all ranks together.
+Picos spacing_ps(const Stage& stage) {
+  return std::max(stage.tx_ps, stage.rx_ps) / static_cast<Picos>(stage.fragments);
 }
 
-Picos Window::admit(Picos ready_ps, uint64_t fragments, Picos each_ps) {
-  uint64_t passed = std::min(fragments, free_);
-  free_ -= passed;
-  const auto sent_ps = [&](uint64_t after) { return static_cast<Picos>(after) * each_ps; };
-  while (passed < fragments && oldest_ < runs_.size()) {
+/// Until a rank knows of results that are not its own. The switch keeps those of an all-to-all
+/// until the rank's next turn to receive.
+Picos joined_ps(const Stage& stage) {
+  return stage.phase == Phase::kAllToAll ? stage.first_ps : 0;
+}
+
+/// From the begin of sending until results are back: to the switch, and from it.
+Picos round_trip_ps(const Stage& stage) {
+  return 2 * stage.first_ps + stage.latency_ps + joined_ps(stage);
+}
+
+}  // namespace
+
+Picos Window::Run::each_ps() const {
+  return fragments > 1 ? (last_ps - first_ps) / static_cast<Picos>(fragments - 1) : 0;
+}
+
+void Window::clear() {
+  unused_ = most_;
+  runs_.clear();
+  oldest_ = 0;
+  places_.clear();
+  back_ps_ = busy_ps_ = 0;
+}
+
+Window::Sending Window::send(const Stage& stage, Picos ready_ps) {
+  if (!limits() || stage.fragments == 0) return {ready_ps, 0};
+  const Picos each_ps = spacing_ps(stage);
+  Sending sending{take_places(0, stage.fragments, ready_ps, each_ps), 0};
+  // The stage does not wait for the place of its closing fragment, which goes much later.
+  if (stage.close_ps != 0)
+    take_places(stage.fragments, stage.fragments + 1, sending.start_ps, each_ps);
+  const auto most = static_cast<Picos>(most_);
+  const Picos laps = (static_cast<Picos>(stage.fragments) - 1) / most;
+  sending.stalled_ps =
+      laps * std::clamp<Picos>(round_trip_ps(stage) - most * each_ps, 0, kMostStallPs);
+  return sending;
+}
+
+/// Gives places to fragments `from` to `to` of a stage, which are sent `each_ps` apart. Begin of
+/// the stage so that every one of them has its place in time.
+Picos Window::take_places(uint64_t from, uint64_t to, Picos start_ps, Picos each_ps) {
+  const auto after_ps = [&](uint64_t fragments) { return static_cast<Picos>(fragments) * each_ps; };
+  const uint64_t never_used = std::min(to - from, unused_);
+  unused_ -= never_used;
+  from += never_used;
+  while (from < to && oldest_ < runs_.size()) {
     Run& run = runs_[oldest_];
-    const uint64_t taken = std::min(run.fragments, fragments - passed);
+    if (run.is_closing) settle_closing(run, start_ps, start_ps + after_ps(from));
+    const uint64_t taken = std::min(run.fragments, to - from);
     const Picos step_ps = run.each_ps();
-    const Picos last_ps = taken == run.fragments
-                              ? run.last_ps
-                              : run.first_ps + static_cast<Picos>(taken - 1) * step_ps;
-    ready_ps = std::max({ready_ps, run.first_ps - sent_ps(passed),
-                         last_ps - sent_ps(passed + taken - 1)});
-    passed += taken;
+    for (const uint64_t i : {uint64_t{0}, taken - 1}) {
+      back_ps_ = std::max(back_ps_, run.first_ps + static_cast<Picos>(i) * step_ps);
+      places_.push_back({back_ps_, start_ps + after_ps(from + i)});
+      start_ps = std::max(start_ps, back_ps_ - after_ps(from + i));
+    }
+    from += taken;
     run.fragments -= taken;
     run.first_ps += static_cast<Picos>(taken) * step_ps;
     if (run.fragments == 0) ++oldest_;
   }
-  return ready_ps;
+  return start_ps;
 }
 
-Picos Window::lapped_ps(uint64_t fragments, Picos each_ps, Picos trip_ps) const {
-  if (fragments == 0) return 0;
-  const auto all = static_cast<Picos>(fragments), most = static_cast<Picos>(most_);
-  const Picos laps = (all - 1) / most;
-  return laps * std::max(trip_ps, most * each_ps) + (all - laps * most) * each_ps;
+/// A closing fragment waits behind the frames that found places before it could be sent, as far as
+/// they are on the ring by then. `sent_ps`: when a stage that begins at `start_ps` has sent all
+/// that do not need the closing fragment's place.
+void Window::settle_closing(Run& run, Picos start_ps, Picos sent_ps) const {
+  const Picos ready_ps = run.first_ps;
+  for (auto place = places_.rbegin(); place != places_.rend() && place->free_ps > ready_ps; ++place)
+    sent_ps = place->sent_ps;
+  if (start_ps > std::max(ready_ps, busy_ps_)) sent_ps = busy_ps_;  // the link idles before it
+  run.first_ps = run.last_ps + std::clamp<Picos>(sent_ps - ready_ps, 0, ring_ps_);
 }
 
-void Window::settle(uint64_t fragments, Picos first_ps, Picos last_ps) {
-  if (fragments == 0) return;
-  Run run{fragments, std::max(first_ps, latest_ps_), std::max(last_ps, latest_ps_)};
-  if (fragments > most_) {
-    run.first_ps += static_cast<Picos>(fragments - most_) * run.each_ps();
+void Window::sent(const Stage& stage, const Operation& operation) {
+  if (!limits() || stage.fragments == 0) return;
+  const Picos first_ps = std::max(operation.tx_start_ps + stage.first_ps, operation.rx_start_ps) +
+                         stage.latency_ps + joined_ps(stage);
+  Run run{.fragments = stage.fragments,
+          .first_ps = std::min(first_ps, operation.end_ps),
+          .last_ps = operation.end_ps};
+  if (run.fragments > most_) {
+    run.first_ps += static_cast<Picos>(run.fragments - most_) * run.each_ps();
     run.fragments = most_;
   }
   runs_.push_back(run);
-  latest_ps_ = run.last_ps;
+  if (stage.close_ps != 0)
+    runs_.push_back({.fragments = 1,
+                     .first_ps = operation.end_ps,
+                     .last_ps = operation.end_ps + stage.close_ps,
+                     .is_closing = true});
+  busy_ps_ = operation.tx_end_ps;
 }
 
 }  // namespace ina::themis
