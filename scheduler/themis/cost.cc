@@ -82,6 +82,8 @@ void carry(const Topology& topology, uint64_t rate, Stage& stage) {
   stage.rx_ps = transfer_ps(framed(stage.rx_bytes, piece), rate);
   stage.fragments = fragments_of(std::max(stage.tx_bytes, stage.rx_bytes), piece);
   if (stage.phase == Phase::kAllToAll) stage.fragments *= own.size;
+  if (stage.fragments != 0)
+    stage.fragment_ps = std::max(stage.tx_ps, stage.rx_ps) / static_cast<Picos>(stage.fragments);
   uint64_t first_bytes = framed(std::min(piece, kFragmentBytes), kFragmentBytes);
   if (stage.phase == Phase::kAllToAll) {
     const uint64_t fragments = (piece + kFragmentBytes - 1) / kFragmentBytes;

@@ -63,6 +63,7 @@ struct Stage {
   Picos first_ps = 0;        ///< of sending, until the first byte can be received
   Picos close_ps = 0;        ///< after the last byte, until all participants know that all have all
   uint64_t fragments = 0;    ///< of all ranks of a group together, but for the closing one
+  Picos fragment_ps = 0;     ///< from one of them to the next
   bool operator==(const Stage&) const = default;
 };
 

@@ -8,11 +8,6 @@ namespace {
 /// A tenth of a second. More would not fit into 64 bits as often as the largest collective waits.
 constexpr Picos kMostStallPs = 100'000'000'000;
 
-/// From one fragment of a stage to the next, of all ranks together.
-Picos spacing_ps(const Stage& stage) {
-  return std::max(stage.tx_ps, stage.rx_ps) / static_cast<Picos>(stage.fragments);
-}
-
 /// Until a rank knows of results that are not its own. The switch keeps those of an all-to-all
 /// until the rank's next turn to receive.
 Picos joined_ps(const Stage& stage) {
@@ -26,8 +21,10 @@ Picos round_trip_ps(const Stage& stage) {
 
 }  // namespace
 
-Picos Window::Run::each_ps() const {
-  return fragments > 1 ? (last_ps - first_ps) / static_cast<Picos>(fragments - 1) : 0;
+/// When `fragment` of it is back, of more than one.
+Picos Window::Run::back_ps(uint64_t fragment) const {
+  const Picos each_ps = (last_ps - first_ps) / static_cast<Picos>(fragments - 1);
+  return first_ps + static_cast<Picos>(fragment) * each_ps;
 }
 
 void Window::clear() {
@@ -40,15 +37,16 @@ void Window::clear() {
 
 Window::Sending Window::send(const Stage& stage, Picos ready_ps) {
   if (!limits() || stage.fragments == 0) return {ready_ps, 0};
-  const Picos each_ps = spacing_ps(stage);
+  const Picos each_ps = stage.fragment_ps;
   Sending sending{take_places(0, stage.fragments, ready_ps, each_ps), 0};
   // The stage does not wait for the place of its closing fragment, which goes much later.
   if (stage.close_ps != 0)
     take_places(stage.fragments, stage.fragments + 1, sending.start_ps, each_ps);
-  const auto most = static_cast<Picos>(most_);
-  const Picos laps = (static_cast<Picos>(stage.fragments) - 1) / most;
-  sending.stalled_ps =
-      laps * std::clamp<Picos>(round_trip_ps(stage) - most * each_ps, 0, kMostStallPs);
+  if (stage.fragments > most_) {
+    const auto laps = static_cast<Picos>((stage.fragments - 1) / most_);
+    const Picos lap_ps = static_cast<Picos>(most_) * each_ps;
+    sending.stalled_ps = laps * std::clamp<Picos>(round_trip_ps(stage) - lap_ps, 0, kMostStallPs);
+  }
   return sending;
 }
 
@@ -63,18 +61,23 @@ Picos Window::take_places(uint64_t from, uint64_t to, Picos start_ps, Picos each
     Run& run = runs_[oldest_];
     if (run.is_closing) settle_closing(run, start_ps, start_ps + after_ps(from));
     const uint64_t taken = std::min(run.fragments, to - from);
-    const Picos step_ps = run.each_ps();
-    for (const uint64_t i : {uint64_t{0}, taken - 1}) {
-      back_ps_ = std::max(back_ps_, run.first_ps + static_cast<Picos>(i) * step_ps);
-      places_.push_back({back_ps_, start_ps + after_ps(from + i)});
-      start_ps = std::max(start_ps, back_ps_ - after_ps(from + i));
-    }
+    const bool is_part = taken < run.fragments;
+    const Picos last_ps = is_part ? run.back_ps(taken - 1) : run.last_ps;
+    start_ps = take_place(run.first_ps, after_ps(from), start_ps);
+    if (taken > 1) start_ps = take_place(last_ps, after_ps(from + taken - 1), start_ps);
     from += taken;
+    if (is_part) run.first_ps = run.back_ps(taken);
     run.fragments -= taken;
-    run.first_ps += static_cast<Picos>(taken) * step_ps;
-    if (run.fragments == 0) ++oldest_;
+    if (!is_part) ++oldest_;
   }
   return start_ps;
+}
+
+/// The place of a fragment that is back at `free_ps`, for one that is sent `after_ps` the begin.
+Picos Window::take_place(Picos free_ps, Picos after_ps, Picos start_ps) {
+  back_ps_ = std::max(back_ps_, free_ps);
+  places_.push_back({back_ps_, start_ps + after_ps});
+  return std::max(start_ps, back_ps_ - after_ps);
 }
 
 /// A closing fragment waits behind the frames that found places before it could be sent, as far as
@@ -96,7 +99,7 @@ void Window::sent(const Stage& stage, const Operation& operation) {
           .first_ps = std::min(first_ps, operation.end_ps),
           .last_ps = operation.end_ps};
   if (run.fragments > most_) {
-    run.first_ps += static_cast<Picos>(run.fragments - most_) * run.each_ps();
+    run.first_ps = run.back_ps(run.fragments - most_);
     run.fragments = most_;
   }
   runs_.push_back(run);

@@ -35,7 +35,7 @@ class Window {
  private:
   /// Fragments whose results come evenly spread, or a closing one.
   struct Run {
-    Picos each_ps() const;
+    Picos back_ps(uint64_t fragment) const;
     uint64_t fragments = 0;
     Picos first_ps = 0;  ///< when the first one is back. A closing one: when ranks can send it
     Picos last_ps = 0;   ///< when the last one is. A closing one: if it waits for no other frames
@@ -48,6 +48,7 @@ class Window {
   };
 
   Picos take_places(uint64_t from, uint64_t to, Picos start_ps, Picos each_ps);
+  Picos take_place(Picos free_ps, Picos after_ps, Picos start_ps);
   void settle_closing(Run& run, Picos start_ps, Picos sent_ps) const;
 
   uint64_t most_;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <ostream>
 #include <random>
 #include <stdexcept>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "scheduler/themis/cost.h"
+#include "sim/plan_points.h"
 #include "switchd/config/topology.h"
 
 namespace ina::sim {
@@ -151,6 +154,21 @@ TEST(PlanRun, TheModelSaysHowLongCollectivesTakeOverAnyNetwork) {
     EXPECT_EQ(outcome.violations, std::vector<std::string>{});
     EXPECT_NEAR(outcome.beyond(outcome.predictions.by_switches_ps), 0, kAgreement);
   }
+}
+
+/// Windows as they are by default: W is of all ranks of a group together.
+TEST(PlanRun, TheModelHoldsTheWindowOfAGroup) {
+  constexpr uint64_t kSeed = 20261129, kMostRanks = 20, kPoints = 100;  // more take too long
+  std::vector<double> differences;
+  for (uint64_t index = 0; differences.size() < kPoints; ++index) {
+    const PlanSpec spec = drawn_point(kSeed, index, {.most_work = uint64_t{1} << 26});
+    if (spec.topology.participants() > kMostRanks) continue;
+    const PlanOutcome outcome = run_plan(spec);
+    EXPECT_EQ(outcome.violations, std::vector<std::string>{}) << describe(spec);
+    differences.push_back(std::abs(outcome.beyond(outcome.predictions.by_switches_ps)));
+  }
+  std::ranges::sort(differences);
+  EXPECT_LT(differences[kPoints * 95 / 100 - 1], kAgreement);
 }
 
 /// A rank does not use its windows in short turns, so that they stay small. That costs nothing.
