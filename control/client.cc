@@ -118,10 +118,9 @@ Result<Json> query(const Place& place, const request::Message& question, Json Wa
   if (!answer)
     return fail(INA_ERR_INTERNAL,
                 "the switch at " + path + " answered the " + what + " query with something else");
+  if (!(answer->*field).is_null()) return std::move(answer->*field);
   if (!is_remote(path)) return content_of(received, what, path);
-  if ((answer->*field).is_null())
-    return fail(INA_ERR_INTERNAL, "the switch at " + path + " sent no " + what);
-  return std::move(answer->*field);
+  return fail(INA_ERR_INTERNAL, "the switch at " + path + " sent no " + what);
 }
 
 /// How long to wait for the answer to `trace`: the switch tells what it has then.

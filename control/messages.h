@@ -482,7 +482,7 @@ struct Trace {
 /// What an administrator asked for was done. The members of `content` are the request's.
 struct Done {
   static constexpr const char* kType = "done";
-  Json content = nullptr;  ///< over TCP; otherwise a memory file beside the message
+  Json content = nullptr;  ///< null: a memory file beside the message, where it is long
   bool operator==(const Done&) const = default;
 };
 /// Of a type that this version does not know.

@@ -55,6 +55,8 @@ struct PeerCredentials {
   std::string text() const;
   /// The source that limits count by: "uid:1000" or "10.0.0.2"
   std::string source() const;
+  /// "uid:1000, pid 4711" or "10.0.0.2:33042"
+  std::string whole_text() const { return remote ? text() : source() + ", " + text(); }
   /// The same as a number.
   uint64_t key() const { return remote ? uint64_t{1} << 32 | ip : uid; }
   /// Root and this process's own user, on this host: they could stop this process.

@@ -140,8 +140,7 @@ std::string switch_text(SSL* ssl, unsigned long error) {
   const int reason = ERR_GET_REASON(error);
   if (reason == SSL_R_CERTIFICATE_VERIFY_FAILED)
     return "its certificate is not accepted: " + verify_text(ssl);
-  if (reason == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE)
-    return "it has shown no certificate (control.tls_require_client_certificate)";
+  if (reason == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE) return "it has shown no certificate";
   if (is_about_certificates(reason))
     return "it does not accept this switch's certificate: " + reason_text(error);
   return reason_text(error);

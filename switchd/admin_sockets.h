@@ -43,9 +43,9 @@ class AdminSockets {
   const control::Listener* find(int fd) const;
   uint16_t tcp_port() const { return remote_ ? remote_->port() : uint16_t{0}; }
 
-  /// Whether the peer of an accepted connection is an administrator, as far as the kernel knows.
+  /// The peer of an accepted connection is an administrator, as far as the kernel knows.
   bool may_come_in(const control::Connection& connection) const;
-  /// Whether there is a place for one more. `clients`: all that the switch has.
+  /// There is a place for one more. `clients`: all that the switch has.
   bool has_room(const control::PeerCredentials& peer, const Clients& clients) const;
 
  private:

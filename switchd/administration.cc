@@ -14,6 +14,18 @@ namespace ina::switchd {
 namespace request = control::request;
 using control::Json;
 
+namespace {
+
+/// A text of many lines is cut where a message ends.
+control::answer::Refused refusal_of(std::string text) {
+  control::answer::Refused refused{INA_ERR_REFUSED, std::move(text)};
+  while (control::to_text(refused).size() > control::kMaxMessageBytes)
+    refused.text = refused.text.substr(0, refused.text.size() / 2) + "\n...";
+  return refused;
+}
+
+}  // namespace
+
 void Administration::on_message(Client& client, const request::Message& message) {
   // A request that has waited for longer than its sender is not carried out.
   if (client.connection.peer_has_closed()) return;
@@ -41,7 +53,7 @@ void Administration::carry_out(Client& client, const admin::Request& asked) {
     return connections_.refuse(client, INA_ERR_REFUSED, text);
   admin::Answer answer = administer(asked, client.who());
   if (answer) return status_answers_.send_done(client, std::move(*answer));
-  connections_.send(client, control::answer::Refused{INA_ERR_REFUSED, answer.error().text});
+  connections_.send(client, refusal_of(std::move(answer.error().text)));
 }
 
 admin::Answer Administration::administer(const admin::Request& request, const std::string& who) {

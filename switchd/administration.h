@@ -38,7 +38,7 @@ class Administration {
   /// A message on a connection of an administrator. One whose sender has gone does nothing.
   void on_message(Client& client, const control::request::Message& message);
 
-  /// Of another thread, or of a signal. `who`: asks, for the log.
+  /// Carries out what another thread or a signal asks for. `who`: asks, for the log.
   admin::Answer administer(const admin::Request& request, const std::string& who);
 
  private:

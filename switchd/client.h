@@ -61,11 +61,11 @@ struct Client {
   /// Also over the control socket: root and the switch's own user are administrators.
   bool may_administer() const { return administers() || peer.is_trusted(); }
   /// For the log and for those concerned: "uid:1000, pid 4711", "red, 10.0.0.7:123", or of an
-  /// administrator on another host "certificate alice, 10.0.0.7:123".
+  /// administrator on another host "certificate 'alice', 10.0.0.7:123".
   std::string who() const {
-    const bool certified = administers() && peer.remote;
-    return (certified ? "certificate " + connection.peer_name().value_or("?") : owner()) + ", " +
-           peer.text();
+    if (!peer.remote) return peer.whole_text();
+    return (administers() ? "certificate '" + connection.peer_name().value_or("") + "'" : tenant) +
+           ", " + peer.text();
   }
   /// The user or address that it counts for, for limits.
   std::string source() const { return peer.source(); }

@@ -84,7 +84,7 @@ class Conductor {
   admin::Queue& admin() { return admin_; }
   /// Where workers on other hosts join, after open(); 0: nowhere.
   uint16_t tcp_port() const { return connections_.tcp_port(); }
-  /// Likewise of administrators.
+  /// Where administrators on other hosts come in, after open(); 0: nowhere.
   uint16_t admin_port() const { return connections_.admin_port(); }
 
  private:

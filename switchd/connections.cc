@@ -29,6 +29,9 @@ constexpr Nanos kIdleAdministratorNs = 300'000'000'000;
 // Connections that say nothing are looked for this often.
 constexpr Nanos kSilentNs = 50'000'000;
 
+constexpr const char* kTooBusy =
+    "this user or address keeps the switch busier than it may: its share is a quarter of the time";
+
 /// It has joined no job, or its job has ended.
 bool has_no_job(const Client& client) {
   return client.places.empty() &&
@@ -202,7 +205,7 @@ void Connections::accept(const control::Listener& listener, bool of_administrato
     }
     if (!*accepted) return;
     if (of_administrators) {
-      take_in_administrator(std::move(**accepted), timer.began_ns());
+      take_in_administrator(std::move(**accepted), timer);
       continue;
     }
     if (!places) places = count_places();
@@ -210,15 +213,22 @@ void Connections::accept(const control::Listener& listener, bool of_administrato
   }
 }
 
-void Connections::take_in_administrator(control::Connection connection, Nanos now) {
+void Connections::take_in_administrator(control::Connection connection,
+                                        const control::WorkTimer& timer) {
+  const Nanos now = timer.began_ns();
   const control::PeerCredentials peer = connection.peer();
   const bool may = admin_sockets_.may_come_in(connection);
-  if (!may || !admin_sockets_.has_room(peer, clients_)) {
-    const std::string text =
-        may ? "there are as many connections of administrators as there may be"
-            : "administrators are root, the switch's own user, and its admin.group";
-    logging::warn("administrator refused", peer.source())("by", peer.text())("text", text);
-    return turn_away(std::move(connection), text, may, now);
+  std::string text;
+  if (!may)
+    text = "administrators are root, the switch's own user, and its admin.group";
+  else if (!admin_sockets_.has_room(peer, clients_))
+    text = "there are as many connections of administrators as there may be";
+  else if (peer.remote && budget_.free_at(peer.key(), now) > now)
+    text = kTooBusy;
+  if (!text.empty()) {
+    logging::warn("administrator refused", peer.source())("by", peer.whole_text())("text", text);
+    turn_away(std::move(connection), text, may, now);
+    return charge_time(peer, timer.spent_ns());
   }
   auto client = std::make_unique<Client>();
   client->role = Client::Role::kAdministrator;
@@ -227,6 +237,7 @@ void Connections::take_in_administrator(control::Connection connection, Nanos no
   client->since = now;
   const int fd = client->connection.fd();
   if (epoll_.watch(fd)) clients_[fd] = std::move(client);
+  if (peer.remote) charge_time(peer, timer.spent_ns());
 }
 
 /// `retry`: the peer may try again.
@@ -244,9 +255,7 @@ void Connections::take_in(control::Connection connection, Places& places,
   bool returning = false;
   std::string text = no_room(peer, places, returning);
   if (text.empty() && !peer.is_trusted() && budget_.free_at(peer.key(), now) > now && !returning)
-    text =
-        "this user or address keeps the switch busier than it may: its share is a quarter of "
-        "the time";
+    text = kTooBusy;
   if (!text.empty()) {
     logging::warn("connection refused", peer.source())("peer", peer.text())("text", text);
     turn_away(std::move(connection), text, true, now);
@@ -287,7 +296,9 @@ void Connections::close_silent(Nanos now) {
 
 /// Reads what a client has to say, if its user or address has not taken too much time lately.
 void Connections::serve(Client& client) {
-  if (client.may_administer()) return read(client);
+  // Before it has asked for anything, one over TCP may be a stranger whose handshake fails.
+  const bool certified = client.administers() && client.state != Client::State::kNew;
+  if (client.peer.is_trusted() || certified) return read(client);
   const control::WorkTimer timer;
   const Nanos begin = timer.began_ns();
   if (const Nanos free_at = budget_.free_at(client.peer.key(), begin); free_at > begin)

@@ -118,7 +118,7 @@ class Connections {
   std::vector<int> listening() const;
   void accept(const control::Listener& listener, bool of_administrators);
   void take_in(control::Connection connection, Places& places, const control::WorkTimer& timer);
-  void take_in_administrator(control::Connection connection, Nanos now);
+  void take_in_administrator(control::Connection connection, const control::WorkTimer& timer);
   void turn_away(control::Connection connection, const std::string& text, bool retry, Nanos now);
   void serve(Client& client);
   void read(Client& client);

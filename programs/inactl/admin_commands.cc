@@ -31,8 +31,9 @@ using Seconds = std::chrono::seconds;
 using Steady = std::chrono::steady_clock;
 
 constexpr uint64_t kLongestTimeoutS = UINT32_MAX / 1000;
-/// How often `drain` looks which jobs are left.
+/// How often `drain` looks which jobs are left. Over TCP each look is a handshake.
 constexpr useconds_t kDrainIntervalUs = 100'000;
+constexpr useconds_t kRemoteDrainIntervalUs = 1'000'000;
 
 /// Of some commands.
 struct Options {
@@ -92,10 +93,13 @@ class Client {
 
   Exit told(const Error& error) const {
     const Exit status = exit_of(error.status);
-    complain(options_.common, status,
-             status == kTimedOut
-                 ? "the switch at " + address_ + " did not answer in time (--timeout)"
-                 : error.text);
+    std::string text = error.text;
+    if (status == kTimedOut)
+      text = "the switch at " + address_ + " did not answer in time (--timeout)";
+    else if (error.status == INA_ERR_SWITCH_LOST)
+      text =
+          "the switch at " + address_ + " went before it answered, and may have done it: " + text;
+    complain(options_.common, status, text);
     return status;
   }
 
@@ -219,7 +223,7 @@ int drain(const Options& options, const Client& client) {
   DrainProgress progress = DrainProgress::of(answer);
   print_progress(progress, options.common.json);
   while (progress.draining && !progress.drained() && Steady::now() < until) {
-    ::usleep(kDrainIntervalUs);
+    ::usleep(client.is_local() ? kDrainIntervalUs : kRemoteDrainIntervalUs);
     if (const Exit failed = client.ask(request::GetDrain(), answer)) return failed;
     auto next = DrainProgress::of(answer);
     if (next != progress) print_progress(next, options.common.json);
@@ -289,7 +293,7 @@ int trace(const Options& options, const Client& client) {
   return show_trace(options, found);
 }
 
-/// Whether the place for administrators is out of reach, and none was named: then a command that
+/// True if the place for administrators is out of reach, and none was named: then a command that
 /// owners may give, too, asks over the control socket.
 bool asks_as_owner(const Common& common) {
   if (!common.admin.empty()) return false;
@@ -327,7 +331,7 @@ Json status_after(const Client& client, uint32_t starts) {
 
 /// Waits until the switch is back. Why it does not run with the new configuration; empty: it does.
 Result<std::string> await_restart(const Options& options, const Client& client, uint32_t starts) {
-  const auto deadline = Steady::now() + Seconds(options.timeout_s());
+  const auto deadline = Steady::now() + Seconds(std::min(options.timeout_s(), kLongestTimeoutS));
   for (;;) {
     if (const auto status = status_after(client, starts); !status.is_null()) {
       const auto configuration = status.find("configuration");

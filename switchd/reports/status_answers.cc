@@ -45,8 +45,13 @@ void StatusAnswers::send_trace(Client& client, Json content) {
   send_content<answer::Trace>(client, std::move(content));
 }
 
+/// What was done must not be told to have failed for want of a descriptor: a short answer needs
+/// none.
 void StatusAnswers::send_done(Client& client, Json content) {
-  send_content<answer::Done>(client, std::move(content));
+  answer::Done done{std::move(content)};
+  if (control::to_text(done).size() <= control::kMaxMessageBytes)
+    return connections_.send(client, done);
+  send_content<answer::Done>(client, std::move(done.content));
 }
 
 template <class Message>
@@ -90,7 +95,8 @@ std::string StatusAnswers::unread_text(const Client& client) const {
   if (client.peer.remote) return {};
   uint32_t unread = 0;
   for (const auto& [fd, other] : connections_.all()) {
-    if (!other->tells_status || other->peer.uid != client.peer.uid) continue;
+    const bool others_request = other->administers() && other.get() != &client;
+    if (!other->tells_status || other->peer.uid != client.peer.uid || others_request) continue;
     other->tells_status = other->connection.unread() != 0;
     if (other->tells_status && other.get() == &client)
       return "the answer to the last request was not read yet";

@@ -178,7 +178,7 @@ TEST_F(InactlAdminTest, OverTcpByMutualTls) {
   };
   EXPECT_THAT(ran("create far --workers 2 --tenant vision" + by(authority.file(), operator_files)),
               HasSubstr("INA_TICKET="));
-  EXPECT_THAT(log(), HasSubstr("by=\"certificate operator, 127.0.0.1:"));
+  EXPECT_THAT(log(), HasSubstr("by=\"certificate 'operator', 127.0.0.1:"));
   EXPECT_THAT(complaint("create near --workers 2" + by(authority.file(), operator_files), 2),
               HasSubstr("Give --tenant"));
   EXPECT_THAT(complaint("tenants --admin " + address, 2), HasSubstr("give --ca, --cert and --key"));
