@@ -106,7 +106,7 @@ def check_completion(programs):
 
 def main(*arguments):
     if not shutil.which("mandoc"):
-        sys.exit("mandoc is missing: ./dev setup installs it (packages.txt)")
+        sys.exit("mandoc is missing: ./dev setup installs it (packages-tests.txt)")
     between = arguments.index("--")
     programs, pages = (list(map(pathlib.Path, words)) for words in (arguments[:between], arguments[between + 1:]))
     by_program = {page.stem: page for page in pages if page.suffix != ".5"}

@@ -224,7 +224,7 @@ def check_json(psd, memif, folder):
 
 def main(units, program, psd, memif):
     if not shutil.which("systemd-analyze"):
-        sys.exit("systemd-analyze is missing: ./dev setup installs it (packages.txt)")
+        sys.exit("systemd-analyze is missing: ./dev setup installs it (packages-tests.txt)")
     with tempfile.TemporaryDirectory(prefix="ina-systemd-") as name:
         check_units(pathlib.Path(units), pathlib.Path(name))
         check_watchdog(program, pathlib.Path(name))

@@ -70,7 +70,7 @@ def check(prefix, socket, load_worker, started):
 
 def main(program, load_worker):
     if not shutil.which("dpdk-telemetry.py"):
-        sys.exit("dpdk-telemetry.py is missing: ./dev setup installs it (packages.txt)")
+        sys.exit("dpdk-telemetry.py is missing: ./dev setup installs it (packages-tests.txt)")
     prefix = f"ina-telemetry-{os.getpid()}"
     with tempfile.TemporaryDirectory(prefix="ina-telemetry-") as name:
         config = pathlib.Path(name) / "switchd.yaml"

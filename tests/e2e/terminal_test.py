@@ -75,7 +75,7 @@ def check_heat(folder, inactl, socket):
 
 def main(switchd, inactl, load_worker):
     if not shutil.which("tmux"):
-        sys.exit("tmux is missing: ./dev setup installs it (packages.txt)")
+        sys.exit("tmux is missing: ./dev setup installs it (packages-tests.txt)")
     with tempfile.TemporaryDirectory(prefix="ina-terminal-") as name:
         folder = pathlib.Path(name)
         socket = folder / "switch.sock"

@@ -225,7 +225,7 @@ scrape_configs:
 def main(program, load_worker):
     for tool in ("prometheus", "promtool"):
         if not shutil.which(tool):
-            sys.exit(f"{tool} is missing: ./dev setup installs it (packages.txt)")
+            sys.exit(f"{tool} is missing: ./dev setup installs it (packages-tests.txt)")
     with tempfile.TemporaryDirectory(prefix="ina-metrics-") as name, contextlib.ExitStack() as stack:
         folder = pathlib.Path(name)
         switch = Switch(program, load_worker, folder, stack, CONFIG)
