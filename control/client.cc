@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
+#include <type_traits>
 
 #include "common/clock.h"
 #include "control/absence.h"
@@ -118,7 +119,8 @@ Result<Json> query(const Place& place, const request::Message& question, Json Wa
   if (!answer)
     return fail(INA_ERR_INTERNAL,
                 "the switch at " + path + " answered the " + what + " query with something else");
-  if (!(answer->*field).is_null()) return std::move(answer->*field);
+  const bool may_be_inside = is_remote(path) || std::is_same_v<Wanted, answer::Done>;
+  if (may_be_inside && !(answer->*field).is_null()) return std::move(answer->*field);
   if (!is_remote(path)) return content_of(received, what, path);
   return fail(INA_ERR_INTERNAL, "the switch at " + path + " sent no " + what);
 }

@@ -182,8 +182,8 @@ TEST_F(PreflightTest, SeesLimitsOfTheProcessThatAreTooLow) {
   config_.switchd.lcores = 8;
   EXPECT_THAT(found(), ElementsAre(problem("limits", "needs " + std::to_string(most + 56))));
   config_.switchd.lcores = 1;
-  machine_.limits.startable_threads = [](size_t) { return size_t{20}; };
-  EXPECT_THAT(found(), ElementsAre(problem("limits", "no more than 20 threads")));
+  machine_.limits.startable_threads = [](size_t) { return size_t{12}; };
+  EXPECT_THAT(found(), ElementsAre(problem("limits", "no more than 12 threads")));
 }
 
 TEST_F(PreflightTest, SeesDevicesThatAreMistyped) {
