@@ -118,7 +118,7 @@ Result<std::unique_ptr<Transport>> Admission::attach_shm(const answer::Place& pl
   return std::unique_ptr<Transport>(std::move(*transport));
 }
 
-/// The same with frames, which are there already.
+/// Attaches with frames, which are there already, and tells the switch.
 Result<void> Admission::attach_frames(const answer::Place& place) {
   FrameTransport& frames = *link_.frames();
   if (place.group)

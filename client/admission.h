@@ -23,7 +23,7 @@ class Admission {
 
   /// The worker that joins, and the path to it.
   request::Member member() const;
-  /// The same for a worker that comes back. The caller adds the state of its requests.
+  /// The request of a worker that comes back. The caller adds the state of its requests.
   request::Rejoin rejoin(const Standing& standing) const;
   /// The rules for this worker.
   EngineConfig rules(const answer::Joined& joined) const;

@@ -16,10 +16,10 @@ namespace {
 
 using Element = int32_t;
 
-// Of whole vectors. Large enough for rates, small enough for slow links.
+// Sizes of whole vectors: large enough for rates, small enough for slow links.
 constexpr size_t kSmallerElements = (size_t{256} << 10) / sizeof(Element);
 constexpr size_t kLargerElements = (size_t{1} << 20) / sizeof(Element);
-// Of a tile that is ordered in memory: larger than a core's cache, in short rows.
+// A tile that is ordered in memory: larger than a core's cache, in short rows.
 constexpr size_t kCopiedElements = (size_t{4} << 20) / sizeof(Element);
 constexpr size_t kCutRowElements = 32;
 constexpr int kPasses = 4;
@@ -66,7 +66,7 @@ Result<Operation*> all_reduce(Context& context, std::span<const int64_t> send,
   return context.start(spec);
 }
 
-/// Of each number that of the rank that has the largest.
+/// Replaces each number by the largest of any rank.
 Result<void> take_slowest(Context& context, std::vector<int64_t>& numbers) {
   const std::vector<int64_t> own = numbers;
   return run(context, [&] { return all_reduce(context, own, numbers); });
@@ -111,7 +111,7 @@ class Probe {
       return context_.start(spec);
     });
   }
-  /// Of a vector that has a block for each rank.
+  /// Times a collective of a vector that has a block for each rank.
   Result<int64_t> blocks_ns(Collective collective, size_t elements, int rounds) {
     CollectiveCall call = call_of(collective);
     const size_t block = std::max<size_t>(elements / ranks_, 1);

@@ -9,11 +9,11 @@
 
 namespace ina::client {
 
-/// Of collectives within `group`. `all`: of all ranks of the topology, each of which measures in a
-/// group of the same dimension.
+/// Measures collectives within `group`. `all`: of all ranks of the topology, each of which measures
+/// in a group of the same dimension.
 Result<themis::DimensionTimes> measure_dimension(Context& group, Context& all);
 
-/// Of the operations of redistributions, among all ranks of a context.
+/// Measures the operations of redistributions, among all ranks of a context.
 Result<redistribution::CostModel> measure_costs(Context& context);
 
 }  // namespace ina::client

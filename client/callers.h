@@ -23,7 +23,7 @@ class Callers {
   /// whether it came.
   template <class Come>
   bool await(std::unique_lock<std::mutex>& lock, Nanos timeout_ns, Come come);
-  /// The same; takes the lock itself.
+  /// await() that takes the lock itself.
   template <class Come>
   bool await(Nanos timeout_ns, Come come) {
     auto lock = this->lock();
@@ -49,7 +49,7 @@ class Callers {
   std::string failure_text() const;
   /// Makes it the last error, too. Returns its status.
   int report_failure();
-  /// The same, as an error.
+  /// report_failure() that returns the error, not only its status.
   tl::unexpected<Error> failure();
   /// Returns `status`.
   int set_error(int status, std::string text);

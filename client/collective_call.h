@@ -29,16 +29,16 @@ struct CollectiveCall {
   DType dtype{};      ///< known once it was checked; and the operation
   Op op = Op::kSum;
   int root = 0;
-  /// Of reduce and broadcast: only the first. Of all-to-all: the counts that are sent. Of permute:
-  /// the same for all ranks. Of a send and receive: only the first.
+  /// Counts by rank. All-to-all: those that are sent. Permute: the same for all ranks. Reduce,
+  /// broadcast, and a send and receive use only the first.
   Numbers counts{};
   Numbers displacements{};
-  /// Of all-to-all. Of a send and receive: only the first.
+  /// Only all-to-all, and a send and receive, have these; the latter uses only the first.
   Numbers receive_counts{}, receive_displacements{};
   /// Each rank knows its own counts alone (CountedMoves).
   bool counted = false;
   std::array<int32_t, kMaxWorkers> destinations{};  ///< of permute
-  /// Of permute and of a send and receive, known for the former once it was checked.
+  /// Only permute, and a send and receive, have these; permute knows them once it was checked.
   int32_t destination = scheduler::kNobody, source = scheduler::kNobody;
 };
 

@@ -51,7 +51,7 @@ class Completions {
   std::mutex calling_mutex_;         ///< taken first: a callback is being called
   std::mutex mutex_;                 ///< taken alone, or after calling_mutex_
   std::vector<Callback> callbacks_;  ///< under mutex_
-  Fd event_;                         ///< likewise; once it is needed
+  Fd event_;                         ///< under mutex_; once it is needed
   std::atomic<int> fd_{-1};
   std::atomic<bool> has_some_{false};
   std::atomic<bool> due_{false};  ///< one may have to be called

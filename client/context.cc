@@ -20,7 +20,7 @@ constexpr Nanos kLossPauseNs = 5'000'000;
 // A switch that goes again and again during a join is not waited for.
 constexpr int kMostLosses = 8;
 
-/// Of numbers of operations, which are modulo 2^32.
+/// Compares numbers of operations, which are modulo 2^32.
 bool comes_before(uint32_t a, uint32_t b) {
   return static_cast<int32_t>(a - b) < 0;
 }
@@ -358,7 +358,7 @@ void Context::close() {
 void Context::call_back(Operation* operation, void (*call)(void*, int), void* argument) {
   start_collected(*operation);
   progress_.completions().add(operation, call, argument);
-  // Of a group whose job was left: there is no background thread any more.
+  // A group whose job was left has no background thread any more.
   if (session_->stopping()) return progress_.run_callbacks();
   session_->kick_at_once();
 }

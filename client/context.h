@@ -80,7 +80,7 @@ class Context : public std::enable_shared_from_this<Context> {
   void kick() { session_->kick(); }
   void kick_if_running() { progress_.kick_if_running(); }
 
-  // Of operations that are part of a Schedule over several contexts (hierarchy.h).
+  // Operations that are part of a Schedule over several contexts (hierarchy.h).
   /// Submits one that waits for let_go(), as do later operations. `spec.listener` is called under
   /// this context's lock.
   Operation* submit_held(const OperationSpec& spec, Nanos now);
@@ -119,7 +119,7 @@ class Context : public std::enable_shared_from_this<Context> {
   uint32_t open_group() const { return operations_.open_group(); }
   /// INA_ERR_INVALID, with a text, while a group is open.
   int refuse_in_group(std::string_view function);
-  /// The same while it is this one.
+  /// INA_ERR_INVALID, with a text, while `group` is open.
   int refuse_in_group(std::string_view function, uint32_t group);
 
   /// Its memory that the switch reads or writes where it lies.
@@ -147,19 +147,19 @@ class Context : public std::enable_shared_from_this<Context> {
   std::string last_failure() const { return callers_.failure_text(); }
   bool needs_driver() const { return progress_.needs_driver(); }
   bool drive_in_background() { return progress_.drive_in_background(); }
-  /// The same without ever sleeping. True: something was done. From any thread.
+  /// Drives without ever sleeping. True: something was done. From any thread.
   bool drive_briefly() { return progress_.drive_briefly(); }
   /// Transport::idle_poll_ns().
   Nanos idle_poll_ns() const { return progress_.is_live() ? link_.idle_poll_ns() : 0; }
   void look_for_packets() { progress_.look_for_packets(); }
   void on_control(control::Heard& heard);
   void rest_for_background();
-  /// Of operations that have ended.
+  /// Calls back for operations that have ended.
   void run_callbacks() { progress_.run_callbacks(); }
   void go_away();
-  /// Of the job: tries until it runs again, or has failed, or the session ends.
+  /// Tries until the job runs again, or has failed, or the session ends.
   void rejoin();
-  /// Of a group, whose job runs again: the switch's answers do the rest.
+  /// Asks to come back as a group whose job runs again: the switch's answers do the rest.
   void ask_to_rejoin();
   /// From any thread: it has failed.
   void end(int status, const std::string& text) { progress_.end(status, text); }
@@ -192,7 +192,7 @@ class Context : public std::enable_shared_from_this<Context> {
   std::string drain(Nanos deadline);
   int leave_early(const std::string& running, Nanos waited_ns);
 
-  // Of a group (groups.cc).
+  // Groups (groups.cc).
   Result<Splits::Answer> ask_to_split(int32_t colour, int32_t key);
   Result<std::shared_ptr<Context>> enter_group(const GroupOffer& offer, Nanos deadline);
   tl::unexpected<Error> give_up_waiting(const char* function);
@@ -241,7 +241,7 @@ class Context : public std::enable_shared_from_this<Context> {
   std::string others_missing_;  ///< ranks for which the restarted switch waits
   Nanos away_since_ = 0;        ///< written by the background thread, which may read it without
 
-  // Of the background thread.
+  // The background thread's own.
   Standing standing_;  ///< when the switch went
   /// The engine's rules and the transport of a group from its next `ready` on.
   struct Return {

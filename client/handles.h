@@ -142,7 +142,7 @@ int start_and_wait(ina_context* context, const char* function, int64_t timeout_u
   });
 }
 
-/// The same of an asynchronous one.
+/// An asynchronous call of `function`. `start()` gives the Result<Operation*>.
 template <class Start>
 int start_with_request(ina_context* context, const char* function, ina_request** request,
                        Start&& start) {

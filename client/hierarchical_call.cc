@@ -29,7 +29,7 @@ Result<CheckedTypes> check(const HierarchicalCall& call, uint32_t ranks, uint32_
   alike.dtype_number = call.dtype_number;
   alike.op_number = call.op_number;
   if (call.collective == themis::Collective::kAllReduce) {
-    // The same rules as a rank's for which alone the sum is.
+    // The rules are those of a rank that alone has the sum.
     alike.collective = Collective::kReduce;
     alike.root = static_cast<int>(rank);
     alike.counts[0] = call.count;

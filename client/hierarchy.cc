@@ -250,7 +250,7 @@ void Hierarchy::call_back(Operation* operation, void (*call)(void*, int), void* 
   }
   kick();
   for (const auto& context : contexts_) context->kick();
-  // Of a session that was left: there is no background thread any more.
+  // A session that was left has no background thread any more.
   if (all().session()->stopping()) follow();
 }
 

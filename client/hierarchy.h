@@ -53,7 +53,7 @@ class Hierarchy final : public Follower, public std::enable_shared_from_this<Hie
 
   /// The topology for which plans are made: a switch carries out each dimension.
   const themis::Topology& topology() const { return topology_; }
-  /// Of each dimension, and then of all ranks.
+  /// The context of each dimension, and then that of all ranks.
   const std::vector<std::shared_ptr<Context>>& contexts() const { return contexts_; }
 
   /// Starts collectives that begin together, by one plan; one alone is no group. Errors of

@@ -100,7 +100,7 @@ int give(ina_context* context, const char* function, ina::Result<void*> made, vo
   return INA_OK;
 }
 
-/// Of arguments that check_arguments() has found to be right.
+/// The operation, from arguments that check_arguments() has found to be right.
 OperationSpec spec_of(const void* send, void* recv, size_t count, int dtype, int op) {
   return {static_cast<const std::byte*>(send),
           static_cast<std::byte*>(recv),
@@ -130,8 +130,8 @@ ina::Result<std::vector<uint32_t>> members_of(const ina::client::Settings& setti
   return members;
 }
 
-/// Of a request that was freed: INA_ERR_TIMEOUT says that it was not. The job has ended, because
-/// another caller's time had passed, as the text says.
+/// The status of a request that was freed: INA_ERR_TIMEOUT says that it was not. The job has ended,
+/// because another caller's time had passed, as the text says.
 int status_of_freed(int status) {
   return status == INA_ERR_TIMEOUT ? INA_ERR_ABORTED : status;
 }

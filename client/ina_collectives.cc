@@ -57,7 +57,7 @@ class Arguments {
     call_.counts[0] = count;
     return *this;
   }
-  /// The same count for each rank, one block after the other.
+  /// Each rank has this count, and the blocks lie one after the other.
   Arguments& even(size_t count) {
     fill(call_.counts, count);
     fill(call_.receive_counts, call_.collective == Collective::kAllToAll ? count : 0);
@@ -140,7 +140,7 @@ int call(ina_context* context, const char* function, Collective collective, cons
   });
 }
 
-/// The same as an asynchronous one.
+/// A collective as an asynchronous call. `give(arguments)` puts in the function's arguments.
 template <class Give>
 int call_async(ina_context* context, const char* function, Collective collective,
                const Buffers& buffers, ina_request** request, Give&& give) {

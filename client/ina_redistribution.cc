@@ -37,10 +37,10 @@ Expected<T> named(const char* name, Expected<T> value) {
   return tl::unexpected(std::string(name) + ": " + value.error());
 }
 
-// Of the struct before it had costs.
+// Size of the struct before it had costs.
 constexpr size_t kWithoutCosts = offsetof(ina_redistribution, costs);
 
-// Likewise of the costs before they had copies.
+// Size of the costs before they had copies.
 constexpr size_t kWithoutCopies = offsetof(ina_costs, copy_gbps);
 
 bool is_size_of_costs(size_t struct_size) {

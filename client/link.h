@@ -20,7 +20,7 @@ class Link {
   Link(int copy_threads, uint32_t world_size) : copier_(copy_threads, world_size) {}
 
   // As the channel joins.
-  /// Of an Ethernet port, or of memif. They are the transport.
+  /// Makes frames the transport: those of an Ethernet port, or of memif.
   void open(std::unique_ptr<FrameTransport> frames);
   void make_engine(const EngineConfig& config) { engine_ = std::make_unique<Engine>(config); }
   /// `transport`: nullptr where there are frames.
@@ -49,7 +49,7 @@ class Link {
   void replace(const Made& made);
   /// Goes on with another one, whose counters begin at zero. Returns the old one.
   std::unique_ptr<Transport> replace(std::unique_ptr<Transport> transport);
-  /// Of all transports that there were.
+  /// Sums over all transports that there were.
   TransportCounters counters() const;
 
   /// From any thread. The driving thread may be asleep in the transport, which may be replaced

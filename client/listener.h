@@ -1,4 +1,4 @@
-// Whether a process serves a unix socket, found out without a connection.
+// Finds out without a connection whether a process serves a unix socket.
 #pragma once
 
 #include <string>

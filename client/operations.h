@@ -51,7 +51,7 @@ class Operations {
   /// it, if it is collected; otherwise nullptr, and all operations that must precede it have been
   /// submitted.
   Operation* collect(const OperationSpec& spec, Nanos now);
-  /// Whether anything is collected. From any thread.
+  /// True if anything is collected. From any thread.
   bool has_collected() const { return has_collected_.load(std::memory_order_relaxed); }
   /// Submits what is collected, if this is among it. Returns whether it is.
   bool submit_collected_with(const Operation& operation, Nanos now);
@@ -89,7 +89,7 @@ class Operations {
 
   uint32_t groups_ = 0;                     ///< opened so far
   std::atomic<bool> has_collected_{false};  ///< written under the lock
-  std::atomic<uint32_t> open_group_{0};     ///< likewise
+  std::atomic<uint32_t> open_group_{0};     ///< written under the lock
 };
 
 }  // namespace ina::client

@@ -12,7 +12,7 @@ namespace ina::client {
 
 namespace {
 
-// Of a thread that waits while another drives.
+// The longest sleep of a thread that waits while another drives.
 constexpr Nanos kNapNs = 1'000'000;
 // While the engine is driven in the background the control socket is looked at this often.
 constexpr Nanos kBackgroundSleepNs = 5'000'000;
@@ -222,7 +222,7 @@ bool Progress::drive_in_background() {
   return !wanted;
 }
 
-/// Whether it has something to drive, and nothing better to do. `called`: by the switch.
+/// True if the background thread has work here, and nothing better to do. `called`: by the switch.
 bool Progress::is_background_free(bool called) const {
   if (contenders_.load() != 0 || session_.stopping() || callers_.failed() != INA_OK ||
       completions_.due())

@@ -59,14 +59,14 @@ class Progress {
   void set_away(bool away) { away_ = away; }
   /// No thread needs to drive operations under way: they go on no more.
   void forget();
-  /// The same for ever.
+  /// forget(), for ever.
   void close();
 
   // For callers, without the lock.
   /// Drives, or sleeps while others do, until the operation is done, the job has failed, or the
   /// time has come. In the first two cases the operation is released.
   Waited wait(Operation* operation, Nanos deadline);
-  /// The same until nothing is under way any more.
+  /// Drives, or sleeps while others do, until nothing is under way any more.
   Waited drain(Nanos deadline);
   /// One turn at most. Nothing: it is under way.
   std::optional<Waited> test(Operation* operation);
@@ -83,7 +83,7 @@ class Progress {
   bool needs_driver() const;
   /// False: left the engine to a thread that wants it.
   bool drive_in_background();
-  /// The same without ever sleeping, from any thread. True: something was done.
+  /// Drives without ever sleeping, from any thread. True: something was done.
   bool drive_briefly();
   /// All workers of the channel have joined.
   void go_live() { live_ = true; }

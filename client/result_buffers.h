@@ -53,8 +53,8 @@ class ResultBuffers {
   /// Finds out whether an all-reduce's results go straight to a result buffer, and then says so in
   /// `spec`.
   Result<void> aim(OperationSpec& spec) const;
-  /// The same for another collective. Only the switch can write to a result buffer, so all of
-  /// `recv` must be what it writes there.
+  /// Aims another collective. Only the switch can write to a result buffer, so all of `recv` must
+  /// be what it writes there.
   Result<void> aim(OperationSpec& spec, const CollectiveCall& call) const;
   /// INA_ERR_UNSUPPORTED if `memory`, which the text calls `what`, lies in one.
   Result<void> refuse(const void* memory, uint64_t bytes, std::string_view what) const;

@@ -54,7 +54,7 @@ namespace {
 
 // How long the background thread leaves a fresh operation to a caller who is about to wait for it.
 constexpr int kGraceMs = 1;
-// Of the switch, before channels are driven again: it closes a connection that is full.
+// Messages of the switch before channels are driven again: it closes a connection that is full.
 constexpr int kMessagesPerTurn = 64;
 // Between looks at several channels of which none has anything.
 constexpr Nanos kMostPauseNs = 200'000;

@@ -80,7 +80,7 @@ class Session {
   // The background thread.
   /// Has it look after operations under way.
   void kick();
-  /// The same, and no caller waits for it meanwhile.
+  /// kick(), for operations that no caller waits for meanwhile.
   void kick_at_once();
   /// The link in whose transport it sleeps, while it does; nullptr: none.
   void sleeps_in(Link* link);

@@ -1,5 +1,5 @@
-// Whether results can be written to where a caller wants them. Without this a buffer that is only
-// read would end the process, once the others' contributions have come.
+// Checks whether results can be written to where a caller wants them. Without this a buffer that
+// is only read would end the process, once the others' contributions have come.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace ina::client {
 
-/// Of one context; under the lock of Progress.
+/// The checks of one context; under the lock of Progress.
 class WritableMemory {
  public:
   WritableMemory(uint32_t workers, uint32_t rank) : workers_(workers), rank_(rank) {}

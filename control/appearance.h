@@ -10,12 +10,12 @@ namespace ina::control {
 
 class Appearance {
  public:
-  /// Of an address over TCP, or of a path whose folder cannot be watched, nothing is told.
+  /// Tells nothing of an address over TCP, or of a path whose folder cannot be watched.
   explicit Appearance(const std::string& path);
 
   /// Readable when something has changed in the socket's folder; -1: nothing is told.
   int fd() const { return fd_.get(); }
-  /// Takes in changes. Whether the socket appeared, or may be used by others now. A listener
+  /// Takes in changes. True: the socket appeared, or may be used by others now. A listener
   /// follows at once, but may not be there yet.
   bool appeared();
 

@@ -26,8 +26,8 @@ bool kernel_collects_on_close() {
   return major < 6 || (major == 6 && minor < 9);
 }
 
-/// Whether closing the socket would close others' descriptors. It is shut down, so that no more
-/// can come.
+/// True if closing the socket would close others' descriptors. The socket is shut down, so that no
+/// more can come.
 bool holds_descriptors(int socket) {
   char path[48];
   std::snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", socket);

@@ -28,8 +28,8 @@ constexpr int kMaxPending = 1024;
 // Descriptors of this process itself: its socket and signals, a pipe to each child, standard
 // streams.
 constexpr rlim_t kOwnDescriptors = 32;
-// Of one user: that many requests wait for children that hang. Further ones are refused, and all
-// descriptors to be closed go to one more child together.
+// Limits for one user whose children hang. More requests than kMaxPendingAsks are refused. Once
+// kBatch descriptors wait to be closed, up to kMostChildrenPerUser children may close them.
 constexpr int kMaxPendingAsks = 64;
 constexpr int kBatch = 128;
 constexpr int kMostChildrenPerUser = 2 * Doorman::kChildrenPerUser;

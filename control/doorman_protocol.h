@@ -27,7 +27,7 @@ struct Reply {
   int32_t status = 0;
   char text[160] = {};  ///< ends with 0
   uid_t user = 0;       ///< without token
-  int64_t cpu_ns = 0;   ///< likewise: processor time
+  int64_t cpu_ns = 0;   ///< without token: processor time
 };
 
 /// A message of the kernel's with room for descriptors.

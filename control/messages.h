@@ -194,8 +194,8 @@ struct CreateJob {
   std::string name;
   uint32_t workers = 0;
   std::string tenant = "";     ///< of a token or certificate, or "uid:1000"
-  uint32_t slots_floor = 0;    ///< of the whole array, here and below; 0: as configured
-  uint32_t slots_ceiling = 0;  ///< likewise
+  uint32_t slots_floor = 0;    ///< of the whole array; 0: as configured
+  uint32_t slots_ceiling = 0;  ///< of the whole array; 0: as configured
   uint8_t priority_max = 255;
   uint64_t window_bytes = 0;  ///< 0: as configured
   Nanos ttl_ns = 3600 * Nanos{1'000'000'000};
@@ -266,11 +266,11 @@ struct SetPolicy {
   /// Further keys of the policy and their values, as in the file: "aggregator.ways", "2".
   Settings settings = {};
   bool check = false;  ///< as of Reload
-  bool force = false;  ///< likewise
+  bool force = false;  ///< as of Reload
   bool operator==(const SetPolicy&) const = default;
 };
 
-/// Of a type that this version does not know.
+/// A message of a type that this version does not know.
 struct Unknown {
   std::string type;
   bool operator==(const Unknown&) const = default;
@@ -365,7 +365,7 @@ struct Waiting {
 struct Ready {
   static constexpr const char* kType = "ready";
   uint64_t buffers_shared = 0;  ///< after `rejoin`: the largest of all workers
-  uint32_t splits = 0;          ///< likewise
+  uint32_t splits = 0;          ///< after `rejoin`: the largest of all workers
   bool operator==(const Ready&) const = default;
 };
 struct Registered {
@@ -485,7 +485,7 @@ struct Done {
   Json content = nullptr;  ///< null: a memory file beside the message, where it is long
   bool operator==(const Done&) const = default;
 };
-/// Of a type that this version does not know.
+/// A message of a type that this version does not know.
 struct Unknown {
   std::string type;
   bool operator==(const Unknown&) const = default;

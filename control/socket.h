@@ -23,7 +23,7 @@ namespace ina::control {
 
 inline constexpr size_t kMaxMessageBytes = 16 * 1024;
 inline constexpr size_t kMaxDescriptors = 80;
-/// Of a status or a trace: a memory file, or over TCP the switch's message itself.
+/// Limit of a status or a trace: a memory file, or over TCP the switch's message itself.
 inline constexpr size_t kMaxStatusBytes = 16 * 1024 * 1024;
 
 /// The switch's setting of the path at which workers find it.
@@ -34,8 +34,8 @@ struct Received {
   std::vector<Fd> fds;
   /// Descriptors came beside it for which this process had no room.
   bool lost_descriptors = false;
-  /// Of an accepted connection, which takes none: the message carries descriptors and was only
-  /// looked at. It is still the next one there, for a Doorman; nothing else may be received before.
+  /// An accepted connection takes no descriptors: the message carries some and was only looked at.
+  /// It is still the next one there, for a Doorman; nothing else may be received before.
   bool carries_descriptors = false;
 };
 
@@ -57,7 +57,7 @@ struct PeerCredentials {
   std::string source() const;
   /// "uid:1000, pid 4711" or "10.0.0.2:33042"
   std::string whole_text() const { return remote ? text() : source() + ", " + text(); }
-  /// The same as a number.
+  /// The source as a number.
   uint64_t key() const { return remote ? uint64_t{1} << 32 | ip : uid; }
   /// Root and this process's own user, on this host: they could stop this process.
   bool is_trusted() const { return !remote && (uid == 0 || uid == ::geteuid()); }
@@ -67,11 +67,11 @@ struct PeerCredentials {
 class Connection {
  public:
   Connection() = default;
-  /// Of a unix socket. `accepted`: from a stranger, see Received::carries_descriptors; `doorman`:
-  /// closes it then, and outlives it.
+  /// One end of a unix socket. `accepted`: from a stranger, see Received::carries_descriptors;
+  /// `doorman`: closes it then, and outlives it.
   explicit Connection(Fd fd, bool accepted = false, Doorman* doorman = nullptr)
       : fd_(std::move(fd)), accepted_(accepted), doorman_(doorman) {}
-  /// Of a TCP socket.
+  /// One end of a TCP socket.
   Connection(Fd fd, StreamLimits limits, std::unique_ptr<TlsSession> tls = nullptr)
       : fd_(std::move(fd)), stream_(std::make_unique<Stream>(limits, std::move(tls))) {}
 
@@ -93,7 +93,7 @@ class Connection {
   /// INA_ERR_NO_MEMORY: the descriptors cannot be passed, the message alone may be. Over TCP only
   /// when much waits for it, until then receive() sends the rest. Descriptors do not pass over TCP.
   Result<void> send_text(const std::string& text, const std::vector<int>& fds = {}) const;
-  /// The same for a body that is no message of control/messages.h, or is passed on unchanged.
+  /// Sends a body that is no message of control/messages.h, or is passed on unchanged.
   Result<void> send(const Json& body, const std::vector<int>& fds = {}) const {
     return send_text(text_of(body), fds);
   }
@@ -167,16 +167,16 @@ class Listener {
   Listener(Listener&& other) noexcept = default;
   Listener& operator=(Listener&& other) noexcept = delete;
   ~Listener();
-  /// Of TCP: has the connections that come from now on encrypted. nullptr: not.
+  /// Has the TCP connections that come from now on encrypted. nullptr: not.
   void set_tls(std::shared_ptr<const TlsAcceptor> tls) { tls_ = std::move(tls); }
-  /// Of a path: closes the connections that come from now on, and those that still wait when this
-  /// is destroyed.
+  /// The doorman closes connections to a path: those that come from now on, and those that still
+  /// wait when this is destroyed.
   void set_doorman(Doorman* doorman) { doorman_ = doorman; }
   /// Nothing if no connection waits; an error if one does but cannot be taken, because descriptors
   /// or memory have run out.
   Result<std::optional<Connection>> accept() const;
   int fd() const { return fd_.get(); }
-  /// Of TCP: where it listens.
+  /// The TCP port where it listens.
   uint16_t port() const;
 
  private:

@@ -16,7 +16,7 @@ namespace ina::control {
 
 namespace {
 
-// Of the other side, before its identity is known.
+// Limit of the other side's certificates, before its identity is known.
 constexpr long kMaxChainBytes = 32 * 1024;
 
 struct Free {
@@ -162,7 +162,7 @@ class Session final : public TlsSession {
     else
       SSL_set_connect_state(ssl_.get());
   }
-  /// Of a worker: the name is checked. False: it cannot be.
+  /// Has a worker check the switch's name. False: the name cannot be checked.
   bool expect_name() {
     SSL* ssl = ssl_.get();
     // An address must stand in the certificate as an address, a name as a name.

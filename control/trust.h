@@ -15,7 +15,7 @@ namespace ina::control {
 
 struct Trust {
   TlsClient tls = {};  ///< of a switch over TLS
-  /// Of a switch at a unix socket: its user, beside those that is_trusted_owner() names.
+  /// The user of a switch at a unix socket, beside those that is_trusted_owner() names.
   std::optional<uid_t> user = std::nullopt;
 };
 
@@ -26,12 +26,12 @@ bool is_trusted_owner(uid_t owner, const std::string& socket, const Trust& trust
 /// INA_ERR_REFUSED, with a sentence that names socket, owner and remedy.
 tl::unexpected<Error> not_trusted(uid_t owner, const std::string& socket);
 
-/// Of the unix socket `fd`, connected to `path`: INA_ERR_REFUSED if the process that listens is not
-/// of a trusted user. Before this nothing may be sent.
+/// Checks the process that listens at `path`, to which the unix socket `fd` is connected:
+/// INA_ERR_REFUSED if it is not of a trusted user. Before this nothing may be sent.
 Result<void> check_server(int fd, const std::string& path, const Trust& trust);
 
-/// The same of the owner of a socket's file, for a socket that must not be connected to for this:
-/// in a folder like /tmp nobody else can put another in its place. No file: nothing to refuse yet.
+/// Checks the owner of a socket's file, for a socket that must not be connected to for this: in a
+/// folder like /tmp nobody else can put another in its place. No file: nothing to refuse yet.
 Result<void> check_socket_file(const std::string& path, const Trust& trust);
 
 /// The user that INA_SWITCH_USER names, by name or number; nothing if it is not set.

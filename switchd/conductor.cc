@@ -22,7 +22,7 @@ namespace {
 // How long until the doorman is told or asked again what it had no room for.
 constexpr Nanos kAgainNs = 10'000'000;
 
-/// Whether it has been rung; it stays so.
+/// True if the event has been rung; it stays so.
 bool has_event(const Fd& event) {
   pollfd polled{event.get(), POLLIN, 0};
   return ::poll(&polled, 1, 0) > 0;
@@ -341,7 +341,7 @@ void Conductor::handle(Client& client, const control::Json& body) {
       message);
 }
 
-/// Of a worker's place in a group.
+/// Handles a worker's message about its place in a group.
 void Conductor::on_channel(Client& line, uint32_t channel, const request::Message& message) {
   if (const auto* join = std::get_if<request::Join>(&message))
     return groups_.on_join(line, channel, *join);

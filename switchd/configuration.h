@@ -46,7 +46,7 @@ class Configuration {
 
   /// The file as it is now, or without one the defaults. All errors with their places.
   tl::expected<Version, std::vector<config::ConfigError>> read() const;
-  /// The same of a source that was read before.
+  /// The configuration of a source that was read before. All errors with their places.
   tl::expected<Version, std::vector<config::ConfigError>> parse(Source source) const;
 
   const std::string& file() const { return file_; }

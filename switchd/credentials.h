@@ -15,7 +15,7 @@ class Credentials {
   /// `config` must outlive it.
   explicit Credentials(const config::ControlConfig& config) : config_(config) {}
 
-  /// Whether anybody could come in over TCP without any: INA_ERR_INVALID if that is not meant.
+  /// INA_ERR_INVALID if anybody could come in over TCP without credentials, and it is not meant.
   Result<void> check_listen() const;
   /// Reads the files of tokens and certificates, also again. `listener`: has connections encrypted
   /// by the certificates from now on. On failure all stays as it is.

@@ -22,7 +22,7 @@ class Identification {
   bool may_say_over_tcp(Client& client, const std::string& type);
   /// Checks the client's credentials.
   bool identify(Client& client, const control::request::Message& message);
-  /// Whether it and this switch understand each other.
+  /// Checks that the worker and this switch understand each other.
   bool check_version(Client& client, const control::request::Member& member);
 
   /// Why `client` may not take part in `job`; empty if it may. Its own, the one of its ticket, or,

@@ -179,7 +179,7 @@ Result<std::optional<bridge::BridgeConfig>> bridge_config(const config::Config& 
 /// A port's parts, by lane.
 using PortLanes = std::vector<std::unique_ptr<io::EthdevPort>>;
 
-/// Whether frames arrive in their lane, or how they get there.
+/// The way of frames to their lane: "none" (there is one), "rules" (of the device) or "software".
 std::string_view steering_of(const io::EthdevPort& port) {
   if (port.config().lanes == 1) return "none";
   return port.steered() ? "rules" : "software";

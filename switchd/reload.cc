@@ -269,7 +269,7 @@ tl::expected<size_t, admin::Error> Reload::apply(Plan& plan, const std::string& 
   return tokens;
 }
 
-/// Whether it is still said who may join from other hosts.
+/// Refuses a configuration that would let anybody join from other hosts, unless that is meant.
 Result<void> Reload::check_listen() const {
   return config_.control.listen.empty() ? Result<void>() : credentials_.check_listen();
 }

@@ -153,7 +153,7 @@ void explain_unheard(const Case& c, std::vector<Reason>& reasons) {
   }
 }
 
-/// Of ranks that have sent nothing, if that is not known to be wrong.
+/// Names the ranks that have sent nothing, if that is not known to be wrong.
 std::string silence_text(const Case& c) {
   std::string text;
   for (const Json& worker : child(c.now(), "unheard"))
@@ -315,7 +315,7 @@ void explain_hold(const Case& c, const Hold& hold, std::string waits, std::vecto
   if (!late.empty()) reasons.push_back({hold.cause, waits + hold.text, late});
 }
 
-/// Of ranks that the job does not wait for.
+/// Explains the holds of ranks that the job does not wait for.
 void explain_holds(const Case& c, const std::vector<Late>& late, std::vector<Reason>& reasons) {
   for (const Hold& hold : kHolds)
     if (std::ranges::none_of(late, [&](const Late& one) { return one.kind == hold.kind; }))

@@ -25,7 +25,7 @@ struct Reason {
   std::vector<std::string> peers = {};
 };
 
-/// Of a job, or of a group of its ranks.
+/// The verdict on a job, or on a group of its ranks.
 struct JobVerdict {
   std::string job;  ///< as inactl takes it
   uint64_t id = 0;

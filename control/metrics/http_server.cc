@@ -21,7 +21,7 @@ namespace ina::metrics {
 
 namespace {
 
-/// Of all answers: nothing is kept, nothing comes from elsewhere, and no other site may have it.
+/// Headers of all answers: nothing is kept or comes from elsewhere, and no other site may have it.
 constexpr std::string_view kHeaders =
     "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"

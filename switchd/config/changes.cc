@@ -47,7 +47,7 @@ Target target_of(Config& config) {
   return {.config = &config};
 }
 
-/// Of a port's or tenant's keys: `section` says which.
+/// The target of a port's or tenant's keys: `section` says which.
 Target target_of(PortConfig& port) {
   return {.port = &port};
 }

@@ -15,7 +15,7 @@ namespace ina::config {
 struct Change {
   std::string key;     ///< "aggregator.policy", "ports.eth0.mtu", "tenants.vision"
   std::string before;  ///< as in the file; empty: it was not there
-  std::string after;   ///< likewise; empty: it is not there any more
+  std::string after;   ///< as in the file; empty: it is not there any more
   /// The change holds from now on in a running switch. Otherwise a restarted switch reads it.
   bool in_place = false;
   bool operator==(const Change&) const = default;

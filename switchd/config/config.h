@@ -249,7 +249,7 @@ struct Config {
   std::string admin_socket_path() const {
     return admin.socket.empty() ? control.socket + ".admin" : admin.socket;
   }
-  /// Whether DPDK is to run: for Ethernet ports, or because it is to answer or was given arguments.
+  /// True if DPDK is to run: for Ethernet ports, or because it is to answer or was given arguments.
   bool needs_dpdk() const {
     return eal.telemetry || !eal.extra_args.empty() ||
            std::ranges::any_of(ports,
@@ -288,7 +288,7 @@ struct Override {
 tl::expected<Config, std::vector<ConfigError>> load_config(
     std::string_view text, std::string_view file_name, const std::vector<Override>& overrides = {});
 
-/// The same from a file; failing to read it is reported like any other error.
+/// Reads a configuration from a file; failing to read it is reported like any other error.
 tl::expected<Config, std::vector<ConfigError>> load_config_file(const std::string& path);
 /// The file's text, no more of it than load_config() would refuse.
 tl::expected<std::string, std::vector<ConfigError>> read_config_file(const std::string& path);

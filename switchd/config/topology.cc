@@ -67,7 +67,7 @@ class TopologyReader {
     errors_.push_back({file_name_, place.line, place.column, std::move(text)});
   }
 
-  /// Whether it is a map. Reports keys that are not in `known`, and those that come twice.
+  /// True if the node is a map. Reports keys that are not in `known`, and those that come twice.
   bool is_map(const Node& node, const std::string& what,
               std::initializer_list<std::string_view> known) {
     if (node.kind == Node::Kind::kRefused) return false;

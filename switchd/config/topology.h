@@ -16,7 +16,7 @@ namespace ina::config {
 tl::expected<themis::Topology, std::vector<ConfigError>> load_topology(std::string_view text,
                                                                        std::string_view file_name);
 
-/// The same from a file; failing to read it is reported like any other error.
+/// Reads a topology from a file; failing to read it is reported like any other error.
 tl::expected<themis::Topology, std::vector<ConfigError>> load_topology_file(
     const std::string& path);
 

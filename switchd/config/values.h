@@ -51,7 +51,7 @@ std::string format_ipv4(uint32_t ip);
 /// "02:00:00:00:00:01 10.0.0.1", or the first part alone, as in /etc/ethers.
 std::optional<HostConfig> parse_host(std::string_view text);
 std::string format_host(const HostConfig& host);
-/// Whether a host can have it on a network: no part of a network's own ranges, and no group's.
+/// True if a host can have the address on a network: not in 0/8, in 127/8, or from 224.0.0.0 on.
 bool is_host_address(uint32_t ip);
 /// Why no host has these addresses, which `text` says; empty: one may have them.
 std::string host_problem(const HostConfig& host, std::string_view text);

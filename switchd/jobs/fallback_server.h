@@ -30,7 +30,7 @@ class FallbackServers {
         offers_(offers),
         connections_(connections) {}
 
-  /// Whether the message is a server's.
+  /// True if the message is from a fallback server.
   static bool is_from_server(const Client& client, const control::request::Message& message);
   void handle(Client& client, const control::request::Message& message);
   /// Its region is there, if it needs one.

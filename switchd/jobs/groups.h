@@ -30,7 +30,7 @@ class Groups {
   // `line`: the worker's connection. `channel`: the group's id.
   void on_join(Client& line, uint32_t channel, const control::request::Join& join);
   void on_rejoin(Client& line, uint32_t channel, const control::request::Rejoin& message);
-  /// Of a worker that has no place there yet, and will not take it.
+  /// Ends a group that gathers: the worker has no place in it yet, and will not take one.
   void on_abort(const Client& line, uint32_t channel, const control::request::Abort& abort);
 
  private:

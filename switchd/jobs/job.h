@@ -65,7 +65,7 @@ struct Job {
   aggregator::JobIndex index = 0;
   JobId id{};
   JobId root{};                      ///< of a group: the job whose workers are in it; 0: it is none
-  std::vector<uint32_t> root_ranks;  ///< likewise, their ranks in that job
+  std::vector<uint32_t> root_ranks;  ///< of a group: its workers' ranks in `root`
   uint32_t epoch = 0;
   uint64_t key = 0;
   wire::SipKey payload_key;  ///< of tags; as new as this process, as the workers' own are
@@ -77,19 +77,19 @@ struct Job {
   Home home = Home::kWorkers;                 ///< place of the fallback, as told to its workers
   uint32_t instance = 0;                      ///< of the fallback
   std::vector<std::vector<Bitmap>> seen;      ///< by lane; read and written by the lane
-  std::vector<std::vector<uint64_t>> placed;  ///< likewise
-  std::vector<std::vector<uint8_t>> parked;   ///< likewise; straggler help only
-  /// Likewise; where workers may be on links that lose frames.
+  std::vector<std::vector<uint64_t>> placed;  ///< by lane; read and written by the lane
+  std::vector<std::vector<uint8_t>> parked;   ///< each lane's own; straggler help only
+  /// Each lane's own; where workers may be on links that lose frames.
   std::vector<std::vector<aggregator::GivenResult>> given;
-  std::vector<std::unique_ptr<aggregator::Fallback>> spill;  ///< by lane, likewise; home spill only
+  std::vector<std::unique_ptr<aggregator::Fallback>> spill;  ///< each lane's own; home spill only
   io::shm::Geometry geometry;
   io::shm::Region results;
   Handles::Share share;                      ///< of the job itself
   std::vector<ResultBuffer> result_buffers;  ///< by first unit
   std::optional<ResultBuffer> making;        ///< one that is being made: nothing but its place
-  /// In kRejoining: how many requests for one the worker that is furthest had answered.
+  /// In kRejoining: requests for a result buffer to which the furthest worker had the answer.
   uint64_t buffers_shared = 0;
-  uint32_t splits = 0;  ///< likewise, how many splits
+  uint32_t splits = 0;  ///< in kRejoining: splits to which the furthest worker had the answer
   /// Made by an administrator: a worker that shows this may join. Else empty.
   std::string ticket;
   Nanos reserved_until = 0;  ///< in kJoining: the job waits for its workers until then; 0: no

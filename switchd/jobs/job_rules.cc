@@ -12,7 +12,7 @@ namespace {
 constexpr Nanos kJoiningPatienceNs = 2'000'000;
 constexpr Nanos kJoiningPatiences = 8;
 
-// Of a thread of ina-psd: stack, heap, and the kernel's part.
+// Memory of one thread of ina-psd: stack, heap, and the kernel's part.
 constexpr uint64_t kServerThreadBytes = 64 << 10;
 
 }  // namespace
@@ -64,7 +64,7 @@ uint64_t JobRules::memory_bytes(const Job& job) const {
   return bytes;
 }
 
-/// Of a fallback server, for the job.
+/// Memory that a fallback server needs for the job.
 uint64_t JobRules::server_bytes(const Job& job) const {
   aggregator::FallbackConfig config;
   config.window = job.grant.window;

@@ -32,7 +32,7 @@ class JobRules {
   void grant_help(scheduler::Grant& grant, uint64_t in_switch) const;
   /// Fills in the job's description for a lane. The lanes do not serve the job yet.
   void fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpec& spec) const;
-  /// Whether the job can be served: a fallback server, if it needs one, is there.
+  /// True if the job can be served: a fallback server, if it needs one, is there.
   bool has_fallback(const Job& job) const {
     return config_.fallback.home != Home::kDedicated || job.fallback.attached;
   }

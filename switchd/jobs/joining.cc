@@ -13,7 +13,7 @@ namespace request = control::request;
 
 namespace {
 
-/// Whether there could be such a worker, in any state of the switch.
+/// Checks that there could be such a worker, in any state of the switch.
 Result<void> check(const request::Member& member) {
   if (const std::string problem = job_name_problem(member.job); !problem.empty())
     return fail(INA_ERR_INVALID, problem);
@@ -27,7 +27,7 @@ Result<void> check(const request::Member& member) {
   return {};
 }
 
-/// Whether a worker of the job has closed its connection, and the switch has not come to that yet.
+/// True if a worker of the job has closed its connection, and the switch has not noticed yet.
 bool has_lost_workers(const Job& job) {
   const auto has_closed = [](const auto& member) {
     return member.client && member.client->line().connection.peer_has_closed();
@@ -131,7 +131,7 @@ Result<Job*> Joining::admit(const Client& client, const request::Join& join) {
   return job;
 }
 
-/// Whether the job is as the worker says, and its place in it is free.
+/// Checks that the job is as the worker says, and that its place in it is free.
 Result<void> Joining::check_free(const Client& client, const Job& job, const request::Join& join) {
   const request::Member& member = join.member;
   if (job.workers != member.world_size)

@@ -22,7 +22,7 @@ std::string fault_of(const Job& job, uint32_t rank, const control::request::Crea
 /// in words; empty: there is none.
 std::string disagreement(const Job& job, uint32_t rank,
                          const control::request::CreateGroup& create);
-/// Whether all members have made this request.
+/// True if all members have made this request.
 bool is_complete(const Job& job, const control::request::CreateGroup& create);
 
 class MemberGroups {
@@ -41,7 +41,7 @@ class MemberGroups {
   void refuse(Job& job);
 
  private:
-  /// Of a request that all members have made.
+  /// A request that all members have made.
   struct Complete {
     JobId job{};
     control::request::CreateGroup create;

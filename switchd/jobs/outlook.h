@@ -16,8 +16,8 @@ struct Loss {
   std::string why;
 };
 
-/// Of all jobs that the state file has, and that a switch that starts again with `next` would let
-/// in again or not, in the order in which it would. `now`: the configuration by which they run.
+/// Jobs of the state file that a switch that starts again with `next` would drop, in the order in
+/// which it would look at them. `now`: the configuration by which they run.
 std::vector<Loss> losses_under(const ConductorConfig& next, const ConductorConfig& now,
                                const JobTable& jobs, const Moment& moment);
 

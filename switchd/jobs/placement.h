@@ -23,8 +23,8 @@ class Placement {
 
   /// Gives the worker its place, and tells it; or refuses it.
   void place(Client& client, Job& job, Rank rank, const MemberTransport& transport);
-  /// The same for a place over a connection that the worker has already. Error: it has none, and
-  /// was not told.
+  /// Gives a place over a connection that the worker has already, and tells it. Error: the worker
+  /// has no place, and was not told.
   Result<void> take(Client& client, Job& job, Rank rank, const MemberTransport& transport);
 
   /// The fields that all places in the job have in common.

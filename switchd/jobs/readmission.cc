@@ -72,8 +72,8 @@ Result<void> Readmission::check_room(const SavedJob& saved) const {
 
 namespace {
 
-/// Of a job that ran under a policy of the other kind. Switches before this one did not write down
-/// either what they promised of shared slots.
+/// Admits a job that ran under a policy of the other kind, or of which the state file does not say
+/// how many shared slots it was promised: older switches did not write that down.
 Result<scheduler::Grant> admit_anew(bool fixed_slots, scheduler::Admission& admission,
                                     scheduler::JobRequest request, const SavedJob& saved) {
   // Exactly the slots that its window needs: lanes divide it (Readmission::check).

@@ -1,4 +1,4 @@
-// Whether a switch can go on with a job that ran under another switch, or under another
+// Decides whether a switch can go on with a job that ran under another switch, or under another
 // configuration, and with which slots. See docs/protocol.md, "Restart of the switch".
 #pragma once
 
@@ -16,8 +16,8 @@ class Readmission {
   Readmission(const ConductorConfig& config, const JobRules& rules, const JobTable& jobs)
       : config_(config), rules_(rules), jobs_(jobs) {}
 
-  /// Whether a switch with this configuration could have granted it. The file may have been written
-  /// by a switch with another one, or by hand.
+  /// Checks that the saved job fits this configuration. The state file may have been written by a
+  /// switch with another configuration, or by hand.
   Result<void> check(const SavedJob& saved) const;
 
  private:

@@ -56,7 +56,7 @@ void Rejoin::come_back(Client& client, Job& job, const request::Rejoin& message)
   placement_.place(client, job, rank, *transport);
 }
 
-/// Whether the worker may be the one that it says.
+/// Checks that the worker may be the one that it claims to be.
 Result<void> Rejoin::check(const Job& job, const request::Rejoin& message) {
   const request::Member& member = message.member;
   if (message.job_key != job.key)

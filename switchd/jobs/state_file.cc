@@ -207,8 +207,8 @@ SavedJob job_of(const Json& json) {
   return job;
 }
 
-/// Whether all that was changed is that jobs have the first epochs of this start, which follow from
-/// its number.
+/// True if the only change is that jobs have the first epochs of this start, which follow from its
+/// number.
 bool have_first_epochs_only(const std::vector<SavedJob>& before, std::vector<SavedJob> after,
                             uint32_t first_epoch) {
   if (before.size() != after.size()) return false;

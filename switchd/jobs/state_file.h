@@ -1,7 +1,7 @@
 // The switch's memory across restarts: how often it has started, and the running jobs. One JSON
 // file, replaced as a whole and synced to disk on every change. The file changes when a job starts
-// or ends, and never on the packet path. Beside it stays its predecessor (PATH.spare), whose room the
-// next change takes.
+// or ends, and never on the packet path. Beside it stays its predecessor (PATH.spare), whose room
+// the next change takes.
 //
 // Epochs. A job's epoch is boot counter << 12 | number within the boot, and never goes back. The
 // boot counter is on disk before any port opens, and so is each epoch before it is used.
@@ -32,7 +32,7 @@ struct SavedJob {
   uint32_t first_slot = 0;
   uint32_t slots_per_lane = 0;
   std::string tenant = {};  ///< of a job made over TCP: whose it is, instead of `uid`
-  // Of shared slots; ceiling 0: a switch that did not know these yet wrote the file.
+  // With shared slots. Ceiling 0: the file is of a switch that did not know these yet.
   uint32_t floor_per_lane = 0;
   uint32_t ceiling_per_lane = 0;
   uint8_t priority_max = 255;
@@ -40,7 +40,7 @@ struct SavedJob {
   uint32_t park_room = 0;      ///< and that it keeps
   std::string ticket = {};     ///< of a job that an administrator made
   int64_t reserved_until = 0;  ///< seconds since 1970 (UTC); 0: the job has begun
-  // Of a group: the job that its workers joined, and their ranks in that; 0 and empty: of a job.
+  // A group's: the job that its workers joined, and their ranks in it. A job has 0 and no ranks.
   uint32_t root = 0;
   std::vector<uint32_t> root_ranks = {};
   /// Where its workers were told the fallback is; empty: a switch that did not write it down yet.
@@ -57,7 +57,7 @@ class StateFile {
   /// locked, so that no other switch uses it, until the object or the process ends. Errors name the
   /// file and say what to do.
   static Result<StateFile> open(const std::string& path);
-  /// Whether open() would succeed, without making the file or counting a start.
+  /// Checks that open() would succeed, without making the file or counting a start.
   static Result<void> check(const std::string& path);
 
   uint32_t boots() const { return boots_; }

@@ -30,11 +30,11 @@ class Waiting {
 
   /// The oldest fragment that the switch holds and that is not complete.
   std::optional<aggregator::Waiting> oldest_of(const Job& job) const;
-  /// Of a job that gathers, or comes back after a restart; of others see StatusReport::why().
+  /// The wait of a job that gathers, or comes back after a restart. Others: StatusReport::why().
   std::string text(const Job& job) const;
   /// The workers that have not joined, or come back, yet.
   std::string missing_text(const Job& job) const;
-  /// Of a job in kRejoining.
+  /// The wait of a job in kRejoining, without its name.
   std::string rejoin_text(const Job& job) const;
 
  private:

@@ -18,11 +18,11 @@ class WorkerCalls {
   /// Calls those whom lanes want called. They leave `call_wanted` alone while it is set, so that
   /// nothing is lost, and nobody is woken.
   void call(Nanos now);
-  /// The same, if somebody has been put off until now.
+  /// Runs call(), if somebody has been put off until now.
   void call_again(Nanos now) {
     if (again_ != 0 && now >= again_) call(now);
   }
-  /// When that is, at `until` the latest.
+  /// The time until which somebody has been put off, at `until` the latest.
   Nanos next(Nanos until) const { return again_ == 0 ? until : std::min(until, again_); }
 
  private:

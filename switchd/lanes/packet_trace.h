@@ -21,7 +21,7 @@ struct TraceRecord {
   Rank rank{};
   aggregator::Verdict::Fate fate{};
   DropReason reason{};  ///< of a packet that was dropped
-  /// Of the lane, after the packet; of a fragment that this packet took out of its slot, before.
+  /// Index in the lane, after the packet; before it, if the packet took the fragment out.
   uint32_t slot = kNoSlot;
   aggregator::SlotState state{};  ///< of the slot, after the packet; kEmpty: it left
   Bitmap held = 0;                ///< workers whose contributions the slot holds after the packet

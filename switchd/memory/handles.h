@@ -66,7 +66,7 @@ class Handles {
   /// The part of this process's limits (vm.max_map_count, RLIMIT_NOFILE) that is for workers:
   /// without a reserve for itself, and without descriptors for `connections`.
   static HandleCount of_this_process(uint64_t connections);
-  /// The same of a process with such limits.
+  /// The part for workers, of a process with such limits.
   static HandleCount of_limits(uint64_t max_map_count, uint64_t files, uint64_t connections);
   /// How many connections it may have of `wanted`: at most half of its descriptors are for them.
   static uint32_t connections_of_this_process(uint32_t wanted);

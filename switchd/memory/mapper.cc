@@ -158,7 +158,7 @@ std::optional<Mapper::Task> Mapper::Turns::extract(uint64_t token) {
 
 void Mapper::run(Queue& queue) {
   ::pthread_setname_np(::pthread_self(), "ina-mapper");
-  // Of this thread alone: where cores are few, packets go before whole buffers of new pages.
+  // This thread alone yields: where cores are few, packets go before whole buffers of new pages.
   ::setpriority(PRIO_PROCESS, 0, 10);
   for (;;) {
     Task task;

@@ -41,7 +41,7 @@ class Mapper {
   // `owner`: whose turn it is, Job::owner().
   /// io::shm::map_peer_region(), of the memory that comes with `attach`.
   void map_region(const std::string& owner, uint64_t token, Fd file, size_t bytes);
-  /// The same, of the memory that comes with `register`.
+  /// io::shm::map_peer_region(), of the memory that comes with `register`.
   void map_registered(const std::string& owner, uint64_t token, Fd file, size_t bytes);
   /// io::shm::make_region(); `name` must stay.
   void make(const std::string& owner, uint64_t token, const char* name, size_t bytes);

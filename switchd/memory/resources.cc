@@ -112,7 +112,7 @@ Result<void> Resources::take_for_group(Job& group, const Job& parent) {
   return take_rest(group);
 }
 
-/// Of a job whose slots are taken; gives them back if there is no more.
+/// Takes the rest for a job whose slots are taken; gives the slots back on failure.
 Result<void> Resources::take_rest(Job& job) {
   job.home = config_.fallback.home;
   job.geometry = rules_.geometry(job.grant);

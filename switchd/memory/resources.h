@@ -27,10 +27,10 @@ class Resources {
   // A job's own: window, slots, tables and results. Nothing is kept when they fail.
   /// `request`: the resources that the job asks for, beside its window.
   Result<void> take(Job& job, scheduler::JobRequest request, uint64_t window_bytes);
-  /// The same for a job of the last switch: the regions' sizes follow from its window.
+  /// Takes the resources of a job of the last switch: the regions' sizes follow from its window.
   Result<void> retake(Job& job, const SavedJob& saved);
-  /// Of a group of the parent's ranks. Its window is its parent's, or so much smaller that its
-  /// memory is a small part of its owner's remaining limit.
+  /// Takes the resources of a group of the parent's ranks. Its window is its parent's, or so much
+  /// smaller that its memory is a small part of its owner's remaining limit.
   Result<void> take_for_group(Job& group, const Job& parent);
   /// Resources that its workers still have stay charged.
   void give_back(Job& job);
@@ -52,7 +52,7 @@ class Resources {
 
   /// Looks which memory that was held has been given back: all of it.
   void credit_held();
-  /// The same for some of it, once a second or so.
+  /// Credits some of the held memory that has been given back, once a second or so.
   void look_after_held(Nanos now);
 
   const scheduler::Admission& admission() const { return admission_; }

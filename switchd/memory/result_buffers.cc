@@ -14,7 +14,7 @@ namespace request = control::request;
 
 namespace {
 
-/// Of all result buffers of a job.
+/// Limit of all result buffers of a job together.
 constexpr uint64_t kMostBytes = uint64_t{wire::kMaxTargetUnits} * wire::kTargetUnitBytes;
 
 /// First unit of a gap for `units`, of buffers that are sorted; nothing if there is none.
@@ -29,7 +29,7 @@ std::optional<uint32_t> find_gap(const Buffers& buffers, uint64_t units) {
   return static_cast<uint32_t>(first);
 }
 
-/// Whether all have asked for the next one.
+/// True if all workers have asked for the next buffer.
 bool all_ask(const Job& job) {
   return std::ranges::all_of(
       job.members, [](const Job::Worker& worker) { return worker.wants_results.has_value(); });

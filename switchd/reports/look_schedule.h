@@ -13,7 +13,7 @@ class LookSchedule {
   static constexpr Nanos kFirstNs = 1'000'000'000;
   static constexpr Nanos kRarestNs = 60'000'000'000;
 
-  /// Whether to look now. The time begins with the first call.
+  /// True if a look is due. The time begins with the first call.
   bool due(Nanos now) {
     if (next_ == 0) next_ = now + pause_;
     if (now < next_) return false;

@@ -21,7 +21,7 @@ struct SlotSample {
 
 class SlotMap {
  public:
-  /// Of all lanes together.
+  /// Limit of the cells of all lanes together.
   static constexpr uint32_t kMostCells = 2048;
   /// A lane looks at no more without a look at its ports: 32 KiB of slots.
   static constexpr uint32_t kCellsPerCommand = 512;

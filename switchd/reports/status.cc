@@ -18,7 +18,7 @@ using control::Json;
 
 namespace {
 
-/// Of the processes that join by the unix socket, too.
+/// The name of this host, and of the processes that join by the unix socket.
 std::string host_name() {
   std::array<char, 256> name{};
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";

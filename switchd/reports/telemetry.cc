@@ -93,7 +93,7 @@ int on_job_stats(const char*, const char* parameters, rte_tel_data* answer) {
   return -ENOENT;
 }
 
-/// Of each pool, the buffers that are not in it. The /mempool/info of DPDK 22.11 does not count
+/// Counts each pool's buffers that are not in it. The /mempool/info of DPDK 22.11 does not count
 /// them. Lanes take and return some meanwhile.
 int on_mbufs(const char*, const char*, rte_tel_data* answer) {
   rte_tel_data_start_dict(answer);

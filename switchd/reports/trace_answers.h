@@ -52,7 +52,7 @@ class TraceAnswers {
   StatusAnswers& status_;
   Connections& connections_;
   std::optional<Asked> asked_;  ///< there is one trace at a time
-  /// Of the lanes' time.
+  /// Limits the time of the lanes that each peer's traces take.
   control::WorkBudget budget_{{.burst_ns = kLongestNs}};
 };
 

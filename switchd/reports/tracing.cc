@@ -150,7 +150,7 @@ void Tracing::end() {
   trace_.reset();
 }
 
-/// Of all lanes the first ones, by time.
+/// The first packets of all lanes, by time.
 Json Tracing::packets_json(const Trace& trace) const {
   std::vector<std::pair<const TraceRecord*, uint32_t>> found;
   for (uint32_t lane = 0; lane < trace.lanes.size(); ++lane)

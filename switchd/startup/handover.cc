@@ -75,7 +75,7 @@ Fd memory_file(const std::string& text) {
   return fd;
 }
 
-/// Of devices and libraries, too, which may not have thought of it.
+/// Marks all descriptors from 3 on, also those that libraries opened without O_CLOEXEC.
 void close_all_on_exec() {
   if (::syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC) == 0) return;
   std::error_code error;

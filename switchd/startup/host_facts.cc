@@ -44,7 +44,7 @@ void read_devices(const MachineFiles& files, HostFacts& facts) {
   }
 }
 
-/// Of /proc/self/limits: "Max open files            1024                 1048576 files".
+/// Reads /proc/self/limits: "Max open files            1024                 1048576 files".
 uint64_t hard_limit(const MachineFiles& files, const std::string& name) {
   const std::string text = files.after("proc/self/limits", name);
   const size_t hard = text.find_first_not_of(' ', text.find(' '));

@@ -20,7 +20,7 @@ namespace ina::switchd {
 struct Machine {
   /// Processors, interfaces and addresses are this machine's; the rest comes from `files`.
   static Machine here(const MachineFiles& files = MachineFiles());
-  /// Whether a packet loop may be bound to it.
+  /// True if a packet loop may be bound to this CPU.
   bool has_cpu(uint32_t cpu) const;
 
   std::vector<uint32_t> cpus;      ///< on which this process runs
@@ -73,7 +73,7 @@ LimitNeeds needed_limits(const config::Config& config);
 /// Memory of the aggregator's value rows, in bytes, of all lanes.
 uint64_t row_memory_bytes(const config::Config& config);
 
-/// Whether DPDK can use a PCI device that the kernel has given this driver.
+/// True if DPDK can use a PCI device that the kernel has given this driver.
 bool is_dpdk_driver(std::string_view driver);
 
 /// "01:00.0" -> "0000:01:00.0"

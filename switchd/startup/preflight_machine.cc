@@ -101,7 +101,7 @@ std::string log_problem(const std::string& path) {
 
 namespace {
 
-/// Of /proc/meminfo, in bytes; 0: there is no such line.
+/// A value of /proc/meminfo in bytes; 0: there is no such line.
 uint64_t memory_line(const MachineFiles& files, const std::string& key) {
   return std::strtoull(files.after("proc/meminfo", key + ":").c_str(), nullptr, 10) * 1024;
 }

@@ -14,7 +14,7 @@
 
 namespace ina::switchd {
 
-/// Of a point, and of all of them the worst.
+/// The state of one check. The verdict is the worst state of all checks.
 enum class Readiness {
   kReady,
   kImprove,  ///< the switch serves, but slower than this machine could, or fewer workers
