@@ -70,11 +70,11 @@ class Aggregator {
   /// forgets what it has seen. A spill fallback is replaced by `spill`.
   void new_epoch(JobIndex index, uint32_t epoch, uint32_t instance, Fallback* spill);
 
-  /// Whether the worker can keep parked sums.
+  /// Records if the worker can keep parked sums.
   void set_parker(JobIndex index, Rank rank, bool can);
   /// JobSpec::links_lose, from now on.
   void set_links_lose(JobIndex index) { jobs_[index].spec.links_lose = true; }
-  /// Whether any job has straggler help.
+  /// True if any job has straggler help.
   bool parking() const { return parking_ != 0; }
   /// For when nobody sends, because everybody waits for a straggler: parks one fragment that is
   /// left behind. False: there is none.
@@ -108,7 +108,7 @@ class Aggregator {
   size_t expand(const RxPacket& run, size_t first, std::span<RxPacket> marks);
   /// For the loop that serves a port: room for a burst that runs make longer.
   std::span<RxPacket> expanded() { return expanded_; }
-  /// Likewise: bare results that have not been sent yet.
+  /// For the loop that serves a port: bare results that have not been sent yet.
   BareResults& bare_results() { return bare_results_; }
   const BareResults& bare_results() const { return bare_results_; }
 
@@ -161,7 +161,7 @@ class Aggregator {
     uint64_t number = 0;     ///< of the fragment, among those of this lane
     Slot* slot = nullptr;    ///< of a GRAD of a job that is present: where it is, or might go
     Bitmap* seen = nullptr;  ///< with `slot`, where slots are hashed
-    uint32_t first = 0;      ///< likewise: the slot that its hash names
+    uint32_t first = 0;      ///< where slots are hashed: the slot that its hash names
   };
 
   static uint32_t spare_rows(const Shape& shape) { return 2 * shape.burst; }
@@ -360,7 +360,7 @@ class Aggregator {
   Counters counters_;
 };
 
-/// Whether a worker of the job may speak of the fragment now.
+/// True if a worker of the job may speak of the fragment now; otherwise the packet is dropped.
 [[gnu::always_inline]] inline bool Aggregator::is_within(const Job& job, Seq seq,
                                                          const RxPacket& packet, Verdict& verdict) {
   // C1: a worker sends s only when it has result s-W, so s is at most W above the highest result.

@@ -141,7 +141,7 @@ class BareResults {
   /// When flush() is to be called though nothing comes; kNever: nothing is kept.
   Nanos due() const { return due_; }
 
-  /// Whether the bare result of a fragment is kept from a worker. Not for the packet path.
+  /// True if the bare result of a fragment is kept from a worker. Not for the packet path.
   bool keeps(JobIndex index, Rank rank, uint32_t seq) const {
     const Job& job = jobs_[index];
     const Run& run = job.runs[value(rank)];
@@ -179,7 +179,7 @@ class BareResults {
            message.origin == first.origin && message.flags == first.flags &&
            message.instance == first.instance;
   }
-  /// Of the run together with that fragment; 0: they do not join.
+  /// The length of the run together with that fragment; 0: they do not join.
   uint32_t length_with(const Run& run, uint32_t seq) const {
     if (run.length == kLongest) return 0;
     if (rule(Rule::kJoinNext)) return seq == run.seq + run.length * lanes_ ? run.length + 1u : 0;

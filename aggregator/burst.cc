@@ -142,14 +142,14 @@ void Aggregator::gather(const BurstGroups::Group& group, std::span<const RxPacke
     all.add(packet);
     *++payloads = packet.payload;
     prefetch_lines<0>(packet.payload, kPrefetchNearBytes);
-    // Of most there is no more to say.
+    // Most followers need no more than this.
     verdicts[at].fate = Verdict::Fate::kAbsorbed;
     verdicts[at].emissions = 0;
   });
   followers = all;
 }
 
-/// The same for a burst in which several packets are to the same fragment. Payloads are fetched a
+/// Decides a burst in which several packets are to the same fragment. Payloads are fetched a
 /// group ahead, and rows a few.
 template <class Policy>
 void Aggregator::decide_groups(std::span<const RxPacket> packets, Nanos now,
@@ -202,7 +202,7 @@ void Aggregator::decide_group(const BurstGroups::Group& group, const Followers& 
   pending_.end_group();
 }
 
-/// Of a packet whose results may be bare.
+/// Notes if the sender of a packet whose results may be bare must get them at once.
 inline void Aggregator::hear_prompt(const RxPacket& packet) {
   bare_results_.set_prompt(packet.job, packet.rank, packet.message.seq,
                            (packet.message.flags & wire::kFlagPrompt) != 0);

@@ -49,7 +49,7 @@ class BurstGroups {
     count_ = count;
   }
 
-  /// Whether there is a group of more than one.
+  /// True if there is a group of more than one.
   bool any() const { return count_ != packets_.size(); }
   /// In the order of their first packets.
   std::span<const Group> all() const { return std::span(groups_).first(count_); }

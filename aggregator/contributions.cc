@@ -102,7 +102,7 @@ void Aggregator::on_hashed_grad(Job& job, const Lookup& lookup, const RxPacket& 
   add_to<Policy>(job, *place, packet, verdict);
 }
 
-/// Whether the group is all contributions to a fragment, of which none has come before.
+/// True if the group is all contributions to a fragment, of which none has come before.
 inline bool Aggregator::holds_all(const Job& job, const Lookup& lookup,
                                   const RxPacket& first) const {
   const Bitmap bit = bit_of(first.rank);
@@ -294,7 +294,7 @@ void Aggregator::add_pending() {
   count_group(pending_.add_to(kernels_of(slot), row_of(slot)));
 }
 
-/// Whether numbers were too large.
+/// Makes the result of the pending sum. True: numbers were too large.
 bool Aggregator::finish_pending(std::byte* result, const std::byte* last, uint32_t divisor) {
   const Slot& slot = *pending_.slot();
   bool overflow = false;

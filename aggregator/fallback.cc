@@ -19,7 +19,7 @@ uint32_t memory_of(uint32_t window) {
   return rule(Rule::kFallbackMemory) ? 2 * window : std::max(1u, window / 2);
 }
 
-/// Whether the message belongs to a fragment that one worker's payload moves through.
+/// True if the message belongs to a fragment that one worker's payload moves through.
 bool moves(const Message& message) {
   return is_moved(message.collective) && (message.bare() || message.elements != 0);
 }
@@ -217,7 +217,7 @@ void Fallback::merge_move(Entry& entry, const Message& message, const std::byte*
   std::memcpy(row(index_of(entry.seq)), payload, wire::payload_bytes(message));
 }
 
-/// Whether a message is of another operation than the entry, even if it need not be added. The
+/// True if a message is of another operation than the entry, even if it need not be added. The
 /// switch may report that all workers have come before their contributions arrive here.
 bool Fallback::is_foreign(const Entry& entry, const Message& message, Bitmap bits) {
   if (entry.bits == 0 || same_operation(entry.signature, message.signature())) return false;
@@ -226,7 +226,7 @@ bool Fallback::is_foreign(const Entry& entry, const Message& message, Bitmap bit
   return true;
 }
 
-/// Whether a payload to be added is of another operation than the entry.
+/// True if a payload to be added is of another operation than the entry.
 bool Fallback::disagree(const Entry& entry, const Message& message, Bitmap bits) {
   const bool partly = entry.moves && (message.bare() || !entry.has_sum);
   const bool same =

@@ -102,14 +102,14 @@ struct JobSpec {
                      : std::max(kWorthOfMessages, kWorthOfTries + 1.0 / workers);
   }
 
-  /// Of parked fragments, messages go over links that all-reduces fill already: about one for two
+  /// Messages of parked fragments go over links that all-reduces fill already: about one for two
   /// contributions. So a third of the time must be lost before help gains anything, and somewhat
   /// more for a try to be worth its cost.
   static constexpr double kWorthOfMessages = 0.4;
   /// The results of parked fragments go over the links of all workers but one: of two workers, each
   /// over the same one, as many as its own contributions.
   static constexpr double kWorthOfTries = 0.1;
-  /// Whether help pays is judged by so many patiences: several turns of a slow worker.
+  /// Help is judged over so many patiences, to see if it pays: several turns of a slow worker.
   static constexpr Nanos kHorizonPatiences = 500;
   /// Where help did not pay, it is tried again after so many horizons, then twice as many.
   static constexpr Nanos kRestHorizons = 8;

@@ -318,7 +318,7 @@ struct Product {
   }
 };
 
-// Of bytes: once out of their range, a product comes back by a factor 0 only. So it need not grow
+// A product of bytes. Once out of their range it comes back by a factor 0 only. So it need not grow
 // beyond 15 bits, which products of two do not wrap in, and the result is that of the true product
 // in any order.
 struct BoundedProduct {

@@ -22,7 +22,7 @@ struct Kernels {
   void (*merge)(std::byte* row, const std::byte* other, size_t count);
   /// result[i] = narrow(row[i] / divisor), divisor 1 unless the operation is avg. Returns true if
   /// an int8 or uint8 saturated, or a float16 became Inf though its accumulator was finite.
-  /// Likewise if a bfloat16 of a sum, avg or product or a float16 of a product is Inf
+  /// Also returns true if a bfloat16 of a sum, avg or product or a float16 of a product is Inf
   /// (docs/protocol.md, "Numeric semantics").
   bool (*finish)(std::byte* result, const std::byte* row, size_t count, uint32_t divisor);
   /// finish(op(row, widen(payload))) in one pass, the last contribution; the row is not written.

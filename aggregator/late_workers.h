@@ -38,18 +38,18 @@ class LateWorkers {
 
   /// Watches who is the slowest, and who goes on at all. Costs nothing between two patiences.
   void watch(Nanos now);
-  /// Whether these workers are slow and no more: they have sent nothing later, and lately
+  /// True if these workers are slow and no more: they have sent nothing later, and lately
   /// something.
   bool are_coming(Bitmap workers, Seq seq, Nanos now) const;
-  /// Whether help begins, or begins again: enough time is lost without it, and it does not rest.
+  /// True if help begins, or begins again: enough time is lost without it, and it does not rest.
   /// Fragments that all have sent, below slowest(), need none.
   bool wakes(Nanos now);
   Seq slowest() const;
-  /// Whether fragments may be parked now: help rests where it did not pay.
+  /// True if fragments may be parked now: help rests where it did not pay.
   bool help_pays(Nanos now);
-  /// Whether an incomplete fragment waits for late workers alone. `end`: 1 + the newest fragment.
+  /// True if an incomplete fragment waits for late workers alone. `end`: 1 + the newest fragment.
   bool are_all_awaited_by(const Slot& slot, Bitmap full, Seq end, Nanos now);
-  /// Whether an incomplete fragment soon waits for one worker alone that has been the slowest for
+  /// True if an incomplete fragment soon waits for one worker alone that has been the slowest for
   /// long: the others that it lacks are near.
   bool soon_waits_for_one(const Slot& slot, Bitmap full, Seq end) const;
   /// A fragment was parked.
@@ -65,7 +65,7 @@ class LateWorkers {
   Bitmap held_up() const;
   std::span<const Seq> progresses() const { return std::span(progress_).first(workers_); }
 
-  // Of the JobSpec.
+  // Values from the JobSpec.
   uint32_t workers_ = 0;
   uint32_t begin_ = 0;
   uint32_t pressure_ = 0;

@@ -31,8 +31,8 @@ class Lockstep {
   /// Forgets what was. Workers are as far apart as they are.
   void begin(std::span<const Seq> progress, const Help& help, Nanos now);
 
-  /// Whether workers get on faster than they would in the play, each on a link that has no messages
-  /// of help to carry. True where too little has been seen.
+  /// True if workers get on faster than they would in the play, each on a link that has no messages
+  /// of help to carry. Also true where too little has been seen.
   bool pays() const;
 
  private:
@@ -45,8 +45,8 @@ class Lockstep {
   uint64_t low_ = 0;                              ///< position of the slowest in the play
   std::array<Seq, kMaxWorkers> before_{};         ///< position of each at the last look
   std::array<uint64_t, kMaxWorkers> would_be_{};  ///< and where in the play
-  // Of the horizon: fragments that all workers together have done, those that each of them would
-  // have, and the work of help.
+  // Sums over the horizon: fragments that all workers together have done, those that each of them
+  // would have, and the work of help.
   double done_ = 0;
   double would_have_ = 0;
   double parked_ = 0;

@@ -24,7 +24,7 @@ class LostTime {
   /// `progress`: 1 + the last fragment that each worker has contributed to. `held_up`: those that
   /// have no room to go on.
   void look(std::span<const Seq> progress, Bitmap held_up, Nanos now);
-  /// Whether more than this part of the time is lost. Little of it has been seen at first, and
+  /// True if more than this part of the time is lost. Little of it has been seen at first, and
   /// counts for little.
   bool is_above(double part) const;
 

@@ -34,7 +34,7 @@ bool Aggregator::agrees_on_move(const Slot& slot, const RxPacket& packet) {
   if (!message.bare() && message.elements == 0)  // a fragment that all contribute to
     return slot.elements == 0 && !slot.moves();
   if (!slot.moves()) return false;
-  // Of one source alone; its payload may come again.
+  // A payload comes from one source alone; it may come again.
   return message.bare() || slot.elements == 0 || (slot.bits & bit_of(packet.rank)) != 0;
 }
 

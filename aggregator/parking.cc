@@ -102,7 +102,7 @@ std::optional<Rank> Aggregator::parker_for(const Job& job, const Slot& slot) con
   return least;
 }
 
-/// Whether a worker that has not contributed yet will soon, so that one message may do for both.
+/// True if a worker that has not contributed yet will soon, so that one message may do for both.
 /// Where the fallback is in the switch, messages cost nothing.
 bool Aggregator::worth_combining(const Job& job, Seq seq) const {
   if (job.spec.home == Home::kSpill) return false;

@@ -33,9 +33,9 @@ struct Followers {
     priority = std::max(priority, packet.message.priority);
     flags |= packet.message.flags;
   }
-  /// Whether each is a worker of a job whose workers are `full`.
+  /// True if each is a worker of a job whose workers are `full`.
   bool are_within(Bitmap full) const { return (bits & ~full) == 0 && ranks < kMaxWorkers; }
-  /// Whether there is one of each worker but `first`.
+  /// True if there is one packet of each worker but `first`.
   bool are_all_but(Bitmap first, Bitmap full) const {
     return (bits ^ first) == full && ranks < kMaxWorkers && !repeated;
   }
@@ -47,9 +47,9 @@ class PendingSum {
   const std::byte** list() { return list_.data(); }
   void begin_group(const Followers& followers) { followers_ = &followers; }
   void end_group() { followers_ = nullptr; }
-  /// Whether a group is being decided.
+  /// True while a group is being decided.
   bool collects() const { return followers_ != nullptr; }
-  /// Of this group.
+  /// The followers of this group.
   const Followers& followers() const { return *followers_; }
   /// The slot whose row the payloads are for; nullptr: none wait.
   Slot* slot() const { return slot_; }

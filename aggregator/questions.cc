@@ -53,7 +53,7 @@ Bitmap Aggregator::came_later(const Job& job, Seq seq) const {
   return came;
 }
 
-/// Whether who keeps a parked fragment, or decides it, has given out a later result. Late
+/// True if the keeper of a parked fragment, or the fallback, has given out a later result. Late
 /// contributions come in order, and so do the results.
 bool Aggregator::given_later(const Job& job, Seq seq) const {
   constexpr uint64_t kLooks = 64;

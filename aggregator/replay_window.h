@@ -25,9 +25,9 @@ class ReplayWindow {
 
   /// 1 + the highest fragment seen.
   Seq end() const { return end_; }
-  /// Whether nobody needs the fragment any more.
+  /// True if nobody needs the fragment any more.
   bool is_below(Seq seq) const { return seq + 2 * uint64_t{window_} < end_; }
-  /// Whether it is known who contributed to the fragment.
+  /// True if the workers that have contributed to the fragment are known.
   bool remembers(Seq seq) const { return rule(Rule::kReplayTooOld) || seq + window_ / 2 >= end_; }
   /// The workers whose contributions have come. `number`: of the fragment among those of this lane.
   Bitmap& seen(uint64_t number) const { return seen_[index(number)]; }

@@ -57,8 +57,8 @@ class ResultMemory {
     }
     return nullptr;
   }
-  /// Whether this fragment's result is in its result buffer, which may by now hold another's. It is
-  /// from now on. `entry`: ReplayWindow::index() of the fragment.
+  /// Notes that this fragment's result is in its result buffer. True: it was noted before, and the
+  /// buffer may by now hold another's. `entry`: ReplayWindow::index() of the fragment.
   bool place_once(size_t entry, Seq seq) {
     const uint64_t mark = seq.value + 1;
     return std::exchange(marks_[entry], mark) == mark;

@@ -153,7 +153,7 @@ inline bool is_run(const RxPacket& packet) {
          packet.message.elements > 1;
 }
 
-/// The same for a burst with runs, each mark of which is a packet of its own to the aggregator.
+/// Decides a burst with runs, each mark of which is a packet of its own to the aggregator.
 template <class Send, class Mismatch>
 void serve_runs(Aggregator& aggregator, std::span<const RxPacket> packets,
                 std::span<Verdict> verdicts, Nanos now, Send&& send, Mismatch&& mismatch) {

@@ -64,7 +64,7 @@ struct alignas(64) Slot {
     target = s.target & wire::kMaxTargetUnits;
     receiver = s.receiver;
   }
-  /// Of a fragment that one worker's payload moves through, rather than a sum.
+  /// True for a fragment that one worker's payload moves through, rather than a sum.
   bool moves() const {
     return is_moved(collective) && (elements != 0 || (flags & wire::kFlagBare) != 0);
   }

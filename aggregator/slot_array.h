@@ -28,7 +28,7 @@ class SlotArray {
   uint32_t size() const { return static_cast<uint32_t>(slots_.size()); }
   std::byte* row_of(const Slot& slot) const { return rows_ + size_t{slot.row} * row_bytes_; }
 
-  /// Whether a fragment may choose between slots.
+  /// True if a fragment may choose between slots.
   bool has_sets() const { return tags_.ways() > 1; }
   const SlotTags& tags() const { return tags_; }
   static bool holds(const Slot& slot, JobIndex job, Seq seq) {

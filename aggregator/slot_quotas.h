@@ -8,7 +8,7 @@
 
 namespace ina::aggregator {
 
-/// Of one job: the slots that it holds, beside those that it is entitled to.
+/// The slots that one job holds, beside those that it is entitled to.
 struct SlotAccount {
   uint32_t held = 0;
   uint32_t peak = 0;
@@ -43,12 +43,12 @@ class SlotQuotas {
     if (!job.below_ceiling()) return false;
     return job.below_floor() || slots_ - used_ > reserved_;
   }
-  /// Whether `job` may compete for a slot of `owner`: a job that holds no more than its floor loses
+  /// True if `job` may compete for a slot of `owner`: a job that holds no more than its floor loses
   /// slots to nobody but itself.
   static bool may_preempt(const SlotAccount& job, const SlotAccount& owner) {
     return &job == &owner || (job.below_ceiling() && owner.held > owner.quota.floor);
   }
-  /// Whether `job` wins such a slot with any priority.
+  /// True if `job` wins a slot of `owner` that it may compete for with any priority.
   static bool is_entitled(const SlotAccount& job, const SlotAccount& owner) {
     return &job != &owner && job.below_floor();
   }

@@ -57,7 +57,7 @@ class SlotTags {
         return 1;
     }
   }
-  /// The same for kWays ways, 2 to 8. `tags`: data(). For loops over many fragments.
+  /// matches() for kWays ways, 2 to 8. `tags`: data(). For loops over many fragments.
   template <uint32_t kWays>
   static uint32_t matches(const uint32_t* tags, uint32_t first, uint32_t tag) {
     const uint32_t* const set = tags + (first & ~(kWays - 1));

@@ -60,7 +60,7 @@ CLI::Option* add_choice(CLI::App& app, const std::string& option, T& value, Choi
       ->default_str(default_name);
 }
 
-/// The same with a table of names. `value` may be an std::optional, empty without the option.
+/// Adds an option with a table of names. `value` may be an std::optional, empty without the option.
 template <class Value, class T, size_t kCount>
 CLI::Option* add_choice(CLI::App& app, const std::string& option, Value& value,
                         const Names<T, kCount>& names, const std::string& help) {
@@ -173,7 +173,7 @@ inline int end(const CLI::App& app, const CLI::ParseError& error, const std::str
 
 namespace detail {
 
-/// Whether the whole of `text` is a number of T, written in decimal.
+/// True if the whole of `text` is a number of T, written in decimal.
 template <class T>
 bool is_number(const std::string& text) {
   T number{};

@@ -1,4 +1,4 @@
-// Whether memory is to come from huge pages.
+// The setting that decides if memory is to come from huge pages.
 #pragma once
 
 #include <cstdint>

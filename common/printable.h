@@ -28,7 +28,7 @@ constexpr size_t utf8_bytes(std::string_view text) {
   return bytes;
 }
 
-/// Of a whole sequence.
+/// The code point that a whole sequence stands for.
 constexpr uint32_t code_point_of(std::string_view sequence) {
   uint32_t code = static_cast<uint8_t>(sequence[0]);
   if (sequence.size() > 1) code &= 0x7fu >> sequence.size();
@@ -58,7 +58,7 @@ constexpr bool is_misleading(uint32_t code_point) {
   });
 }
 
-/// Whether the first sequence of `text`, of `bytes` bytes (utf8_bytes), may be shown as it is.
+/// True if the first sequence of `text`, of `bytes` bytes (utf8_bytes), may be shown as it is.
 constexpr bool may_be_shown(std::string_view text, size_t bytes) {
   return bytes != 0 && !is_misleading(code_point_of(text.substr(0, bytes)));
 }

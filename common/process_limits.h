@@ -91,7 +91,7 @@ inline std::vector<std::string> low_limits(const std::string& program, const Lim
   return problems;
 }
 
-/// The same as one text; empty: none is too low.
+/// The sentences of low_limits() as one text; empty: no limit is too low.
 inline std::string low_limits_text(const std::string& program, const LimitNeeds& needs) {
   std::string text;
   for (const std::string& problem : low_limits(program, needs))

@@ -35,7 +35,7 @@ inline std::string system_text(int error) {
   return std::strerror(error) + limit_text(error);
 }
 
-/// Of a system call of ours that failed: `what` and the error's text. INA_ERR_NO_MEMORY if a
+/// The error of a failed system call of ours: `what` and the error's text. INA_ERR_NO_MEMORY if a
 /// resource is used up.
 inline Error system_error(const std::string& what, int error = errno) {
   const bool used_up = error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS ||

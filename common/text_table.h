@@ -24,7 +24,7 @@ constexpr size_t columns_of(uint32_t code_point) {
   return wide ? 2 : 1;
 }
 
-/// Of a whole text in UTF-8.
+/// Columns that a whole text in UTF-8 takes.
 constexpr size_t columns_of(std::string_view text) {
   size_t columns = 0;
   while (!text.empty()) {

@@ -23,7 +23,7 @@ struct OwnCounts {
   std::span<const uint64_t> send, receive;
   /// By rank: where the blocks lie. Of a send and receive: none.
   std::span<const uint64_t> send_displacements, receive_displacements;
-  /// Of a send and receive: its ranks, or scheduler::kNobody.
+  /// The ranks of a send and receive, or scheduler::kNobody.
   int32_t destination = scheduler::kNobody;
   int32_t source = scheduler::kNobody;
 };

@@ -7,14 +7,14 @@ namespace ina::client {
 
 namespace {
 
-/// Whether splits count. Over a network they cost bandwidth of links, but for those that meet in
+/// True if splits count. Over a network they cost bandwidth of links, but for those that meet in
 /// the switch's own memory.
 bool counts_splits(const EngineConfig& config) {
   return config.aggregator_window && !config.fixed_slots &&
          !(config.lossy_link && config.home == Home::kSpill);
 }
 
-/// Whether what waits in queues or slots may be in others' way, and nobody is to run ahead.
+/// True if what waits in queues or slots may be in others' way, and nobody is to run ahead.
 bool is_capped(const EngineConfig& config) {
   return config.window_cap && config.lossy_link && counts_splits(config) && config.in_switch == 0;
 }

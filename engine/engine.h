@@ -156,7 +156,7 @@ class Engine {
   /// go afterwards. The new one has no result buffers: `recv` of every operation must be memory to
   /// copy to from now on.
   void rejoin(uint32_t epoch, Nanos now);
-  /// The same at a switch that has been given other rules: `told` is how an engine would be made
+  /// Rejoins at a switch that has been given other rules: `told` is how an engine would be made
   /// for it now. Policy, timeouts, priority and windows are taken over. The job's shape, its home
   /// and its straggler help are as they were.
   void rejoin(const EngineConfig& told, Nanos now);
@@ -170,7 +170,7 @@ class Engine {
   size_t running() const { return running_.size(); }
   /// All that were submitted, modulo 2^32; each has the number of those before it.
   uint32_t operations_submitted() const { return operations_submitted_; }
-  /// Whether prepare() has something to send besides contributions.
+  /// True if prepare() has something to send besides contributions.
   bool has_answers() const {
     return questions_.size() != 0 || parked_out_.size() != 0 ||
            (fallback_ && fallback_->has_output());
@@ -201,13 +201,13 @@ class Engine {
   /// Oldest operation that is not complete, or nullptr.
   const Operation* oldest() const { return running_.empty() ? nullptr : running_.front(); }
   Seq low() const { return low_; }
-  /// Whether the fragment was sent and has no result.
+  /// True if the fragment was sent and has no result.
   bool awaits(Seq seq) const {
     if (seq < low_ || seq >= next_) return false;
     const State state = ring_[seq.value % ring_.size()].state;
     return state == State::kSent || state == State::kOverdue;
   }
-  /// The same, and the result will have no bytes for this worker.
+  /// True if the fragment awaits() a result that will have no bytes for this worker.
   bool awaits_bare(Seq seq) const {
     if (!awaits(seq)) return false;
     const Operation& operation = *ring_[seq.value % ring_.size()].operation;
@@ -246,7 +246,7 @@ class Engine {
     uint32_t epoch = 0;  ///< in which it was sent
     uint32_t bound = 0;  ///< 1 + instance of the fallback whose result it waits for; 0: anybody's
     uint32_t target : 24 = 0;  ///< of the result, for HAVE
-    uint32_t flags : 4 = 0;    ///< likewise
+    uint32_t flags : 4 = 0;    ///< of the result, for HAVE
     bool mark : 1 = false;     ///< this worker adds nothing to it: it takes no place in the window
     bool bare : 1 = false;     ///< done without bytes, which were for others
     bool to_one : 1 = false;   ///< this worker alone gets its bytes
@@ -328,7 +328,7 @@ class Engine {
   void accept_bare_results(const wire::Message& message, Nanos now);
   void accept_missing_bare_results(Operation& operation, const wire::Message& message, Nanos now);
   void note_mismatch(const wire::Signature& ours, const wire::Message& message);
-  /// Whether the worker cannot wait for bare results that the switch keeps: its window is less than
+  /// True if the worker cannot wait for bare results that the switch keeps: its window is less than
   /// half of the most that it may have in the switch, and with one more fragment than those in
   /// flight half of it is used. A window that is halved then has room for a fragment that says so.
   bool needs_prompt_results(uint32_t in_flight) const {

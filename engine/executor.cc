@@ -80,8 +80,8 @@ struct Executor::Frame::State {
   static constexpr uint64_t kSkipped = UINT64_MAX;
   Operation* operation = nullptr;
   uint64_t elements = 0;                                ///< of the operation; or kSkipped
-  std::shared_ptr<const scheduler::BlockTable> blocks;  ///< likewise
-  uint32_t channel = 0;                                 ///< likewise
+  std::shared_ptr<const scheduler::BlockTable> blocks;  ///< of the operation
+  uint32_t channel = 0;                                 ///< of the operation
   uint32_t awaits = 0;
   bool received = false;
   bool ended = false;
@@ -104,7 +104,7 @@ class Executor::Run final : public Operation, public OperationListener {
     return inside(buffer.place == Buffer::Place::kReceive ? pairs[buffer.pair].recv : scratch,
                   buffer.offset_bytes);
   }
-  /// Of a buffer that this rank has no use for there may be none.
+  /// A buffer that this rank has no use for may be missing: its places are nullptr.
   template <class Byte>
   static Byte* inside(Byte* base, uint64_t offset_bytes) {
     return base ? base + offset_bytes : nullptr;

@@ -100,15 +100,15 @@ class Executor final {
     const OperationSpec& spec() const { return spec_; }
     const scheduler::BufferPair& buffers(uint32_t pair) const { return pairs_[pair]; }
     std::byte* scratch() const { return scratch_; }
-    /// Of the kernel itself.
+    /// The stage of the kernel itself.
     scheduler::Schedule::Stage stage() const { return stage_; }
-    /// Of an operation that waits for this kernel.
+    /// Sets the elements of an operation that waits for this kernel.
     void set_elements(scheduler::Schedule::Stage stage, uint64_t elements) const;
-    /// Likewise, of a collective that has blocks.
+    /// Sets the blocks of an operation that waits for this kernel, and with them its elements.
     void set_blocks(scheduler::Schedule::Stage stage,
                     std::shared_ptr<const scheduler::BlockTable> blocks) const;
-    /// Likewise; it counts as ended. All ranks must decide alike, and the kernel must itself wait
-    /// for an operation.
+    /// Skips an operation that waits for this kernel: it counts as ended. All ranks must decide
+    /// alike, and the kernel must itself wait for an operation.
     void skip(scheduler::Schedule::Stage stage) const;
 
    private:

@@ -27,7 +27,7 @@ class Fused final : private Executor::Kernels {
  public:
   /// From this size on a tensor goes by itself: copying it twice costs more than an operation.
   static constexpr size_t kLargeBytes = size_t{64} << 10;
-  /// Of a group's bucket.
+  /// The size of a group's bucket.
   static constexpr size_t kGroupBytes = size_t{256} << 10;
   static constexpr uint32_t kMaxTensors = wire::kMaxFusedTensors;
 
@@ -47,9 +47,9 @@ class Fused final : private Executor::Kernels {
   void submit_collected(Nanos now);
   void end_group(Nanos now);
 
-  /// Whether collect() has returned this operation, and it is not submitted yet.
+  /// True if collect() has returned this operation, and it is not submitted yet.
   bool is_collected(const Operation& operation) const;
-  /// Whether anything is collected and not submitted.
+  /// True if anything is collected and not submitted.
   bool has_collected() const { return !open_.empty(); }
   /// Returns false if the operation is not one of collect()'s. It must be done, or the job ended:
   /// then nothing goes on any more.

@@ -82,9 +82,9 @@ struct Operation {
 
   /// 1 + its last fragment.
   Seq end() const { return first_seq + fragments; }
-  /// Whether it is the fragment that closes the operation.
+  /// True if it is the fragment that closes the operation.
   bool is_closing(Seq seq) const { return closes && seq + 1 == end(); }
-  /// Of a fragment that all contribute to and all receive.
+  /// The signature of a fragment that all contribute to and all receive.
   wire::Signature signature() const;
   /// Says in `packet` what is this worker's own of a fragment: a contribution, a mark, or nothing.
   void describe(Seq seq, Rank rank, TxPacket& packet) const;
@@ -93,7 +93,7 @@ struct Operation {
   uint64_t marks_from(Seq seq, Rank rank) const {
     return spec.blocks->end_of_marks(index_of(seq), rank) - index_of(seq);
   }
-  /// Whether the result has no bytes for this worker. Needs `spec.blocks`.
+  /// True if the result has no bytes for this worker. Needs `spec.blocks`.
   bool is_for_others(Seq seq, Rank rank) const {
     const uint64_t index = index_of(seq);
     return index < spec.blocks->fragments() &&

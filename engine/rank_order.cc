@@ -79,7 +79,7 @@ class RankOrder::Shares {
     return {share.first + before, std::min(part_elements_, share.elements - before),
             share.receive_offset + before};
   }
-  /// Of a chunk's part within its share.
+  /// The first element of a chunk's part, within its share.
   uint64_t first_of(uint64_t chunk) const { return chunk * part_elements_; }
 
  private:
@@ -286,7 +286,7 @@ void RankOrder::run(const Compute& compute, const Executor::Frame& frame) {
   }
 }
 
-/// Of a tensor that this rank has all contributions to, if it is a receiver.
+/// Reduces a tensor that this rank has all contributions to, if the rank is a receiver.
 void RankOrder::reduce_all(const Executor::Frame& frame, const Shares& shares) {
   const OperationSpec& spec = frame.spec();
   const uint64_t rank = value(job_.rank);

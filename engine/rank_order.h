@@ -38,7 +38,7 @@ class RankOrder final : private Executor::Kernels {
   /// `executor` must outlive it.
   RankOrder(Executor& executor, const Job& job);
 
-  /// Whether an operation's result depends on the order of arrival, and is made here not to. A
+  /// True if an operation's result depends on the order of arrival, and is made here not to. A
   /// reduction of two contributions has one order.
   static bool handles(const OperationSpec& spec, uint32_t workers);
 
@@ -46,7 +46,7 @@ class RankOrder final : private Executor::Kernels {
   /// each receiver. As Executor::start(); the result is the executor's to release.
   Operation* start(const OperationSpec& spec, Nanos now);
 
-  /// Of such an operation, as this rank runs it. Made once, and kept for the next ones.
+  /// The schedule of what handles(), as this rank runs it. Made once, and kept for the next ones.
   std::shared_ptr<const scheduler::Schedule> schedule_for(const OperationSpec& spec);
 
   /// Chunks in which a result of 16 bits that this rank received is Inf, as the switch reports for

@@ -14,10 +14,10 @@ namespace {
 
 // Results of operations of this size and more have left the caches before a program reads them.
 constexpr uint64_t kStreamBytes = 8 << 20;
-// Of the window: a worker that has run ahead by more than this part of it is one of the first.
+// A worker that has run ahead by more than this part of the window is one of the first.
 constexpr uint32_t kFarAhead = 4;
 
-/// Whether a result is of a parked fragment: a part left the array before the rest came.
+/// True if a result is of a parked fragment: a part left the array before the rest came.
 bool was_parked(const Message& result) {
   return result.origin == wire::Origin::kParker || (result.flags & wire::kFlagParked) != 0;
 }
@@ -242,7 +242,7 @@ void Engine::complete(Seq seq, Fragment& fragment, const Message& message, Nanos
   if (++operation.complete == operation.fragments) finished_.push_back(&operation);
 }
 
-/// Whether a result's mark is for this worker, of which the fragment was parked or not.
+/// True if a result's mark is for this worker. `parked`: the result's fragment was parked.
 bool Engine::is_slowed_by(const Message& message, bool parked) const {
   // A fragment parked in the switch loads links only with its result, which comes as fast as the
   // last contribution: only the sender of that can slow it down.

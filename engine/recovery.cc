@@ -45,14 +45,14 @@ void Engine::query(Seq seq, TxPacket& packet) const {
   if (is_quick(ring_[seq.value % ring_.size()])) packet.message.flags |= wire::kFlagQuick;
 }
 
-/// Whether the switch may be able to answer: it knows nothing of an older epoch, and a bound worker
+/// True if the switch may be able to answer: it knows nothing of an older epoch, and a bound worker
 /// waits for the fallback's decision.
 bool Engine::is_quick(const Fragment& fragment) const {
   return config_.lossy_link && !config_.fixed_slots && (fragment.timeouts + 1) % kQueryEvery != 0 &&
          fragment.bound == 0 && fragment.epoch == config_.epoch;
 }
 
-/// Whether a contribution that the switch lacks may be in a queue of this worker's own link, which
+/// True if a contribution that the switch lacks may be in a queue of this worker's own link, which
 /// may have become slower since the last round trips were measured. Packets keep their order: the
 /// contribution is lost if one that left well after it has its result (RACK, RFC 8985). Without
 /// such a result, none may have come for as long as a round trip takes.
@@ -172,7 +172,7 @@ void Engine::overtake(Seq seq, Fragment& fragment) {
   if (config_.fixed_slots) windows_.lost(seq, next_, timeouts_.round_trip);
 }
 
-/// Whether a fragment's result should have come before a later one's: nothing holds it back at the
+/// True if a fragment's result should have come before a later one's: nothing holds it back at the
 /// switch, and it does not go round by the fallback.
 bool Engine::is_missed(const Fragment& fragment, Seq seq) const {
   if (!config_.lossy_link || seq >= results_end_ || may_go_round(seq)) return false;
@@ -181,8 +181,8 @@ bool Engine::is_missed(const Fragment& fragment, Seq seq) const {
   return !operation.spec.blocks || fragment.prompt || !operation.is_for_others(seq, config_.rank);
 }
 
-/// Of a fragment whose result may be lost: of a parked one that all have sent now, too, though its
-/// last contribution may wait at the fallback.
+/// The time-out of a fragment whose result may be lost, or of a parked one that all have sent now,
+/// though its last contribution may wait at the fallback.
 Nanos Engine::timeout_of_late(const Fragment& late) const {
   const Nanos patient = timeouts_.after(late.timeouts);
   if (!config_.lossy_link || !timeouts_.round_trip.known()) return patient;
@@ -190,8 +190,8 @@ Nanos Engine::timeout_of_late(const Fragment& late) const {
                                     timeouts_.round_trip.late()));
 }
 
-/// Of a parked fragment that all have sent now. Where the switch keeps it, its result waits for
-/// nothing but this worker's link. Smoothed round trips hold the waits for a slow worker.
+/// The time-out of a parked fragment that all have sent now. Where the switch keeps it, its result
+/// waits for nothing but this worker's link. Smoothed round trips hold the waits for a slow worker.
 Nanos Engine::timeout_of_parked(const Fragment& late) const {
   const RoundTrip& rtt = timeouts_.round_trip;
   if (config_.home != Home::kSpill || !config_.lossy_link || !rtt.known())

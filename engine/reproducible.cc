@@ -25,7 +25,7 @@ size_t elements_of_block(size_t block, size_t elements) {
   return std::min(kBlockElements, elements - block * kBlockElements);
 }
 
-/// Of the scratch memory of a chunk, in bytes from its start.
+/// The layout of a chunk's scratch memory, in bytes from its start.
 struct Layout {
   explicit Layout(uint64_t chunk_elements)
       : fixed(round_up(2 * blocks_of(chunk_elements) + kMaxTag)),

@@ -42,7 +42,7 @@ class Reproducible final : private Executor::Kernels {
   /// `executor` must outlive it.
   Reproducible(Executor& executor, const Job& job);
 
-  /// Whether an operation's result depends on the order of arrival and can be made not to.
+  /// True if an operation's result depends on the order of arrival and can be made not to.
   static bool handles(const OperationSpec& spec);
   /// Elements of a chunk of a tensor: the same on all ranks.
   static uint64_t chunk_elements(uint64_t elements);

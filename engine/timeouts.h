@@ -20,21 +20,21 @@ class Timeouts {
     most_ = most;
   }
 
-  /// Of a fragment that has timed out so many times. Getting a result that does not come takes two
-  /// questions, so patience grows after these.
+  /// The time-out of a fragment that has timed out so many times. Getting a result that does not
+  /// come takes two questions, so patience grows after these.
   Nanos after(uint8_t timeouts) const {
     const Nanos base = std::max(least_, round_trip.late());
     const int doublings = std::clamp<int>(timeouts - kPatientAfter, 0, 10);
     return std::min(base << doublings, std::max(base, most_));
   }
-  /// Of one that is certainly lost. The floor of after() is for answers that are merely late.
-  /// `answers`: between_questions().
+  /// The time-out of a fragment that is certainly lost. The floor of after() is for answers
+  /// that are merely late. `answers`: between_questions().
   Nanos after_loss(uint8_t timeouts, Nanos answers) const {
     const int doublings = std::clamp<int>(timeouts - kPatientAfterLoss, 0, 20);
     const Nanos between = between_questions(answers);
     return std::min(between << doublings, std::max(between, after(UINT8_MAX)));
   }
-  /// Of one whose result is not to be expected for now.
+  /// The time-out of a fragment whose result is not to be expected for now.
   Nanos longest() const { return std::max(after(0), most_); }
   /// A question, the fallback's own, and their answers. `answers`: until the link has brought all
   /// that is under way. A worker that asks again sooner is answered twice, and a queue full of

@@ -7,7 +7,7 @@ namespace ina::client {
 namespace {
 
 constexpr uint32_t kMinAggregatorFragments = 8;
-// Of so many contributions fewer losses are none of a queue that is too short for the window.
+// Fewer losses, of so many contributions, do not come from a queue too short for the window.
 constexpr uint64_t kLossSamples = 512;
 constexpr uint64_t kFewLostPercent = 2;
 // An array in which something was split is one that splits for so many of the largest windows.

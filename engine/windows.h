@@ -33,11 +33,11 @@ class RoundTrip {
     if (!known()) return 0;
     return std::max(smoothed_ + 4 * deviation_, standing() / 2 * 3);
   }
-  /// Whether queues, not distance, take the time. Every packet that passes a queue waits in it. So
+  /// True if queues, not distance, take the time. Every packet that passes a queue waits in it. So
   /// the shortest of the last round trips tells, not their mean: the mean also holds other workers'
   /// losses, for which all wait, but with few fragments.
   bool in_queues() const { return standing() / kQueuedRoundTrips > shortest_; }
-  /// Whether what is under way waits for distance, and for hardly anything else: round trips are
+  /// True if what is under way waits for distance, and for hardly anything else: round trips are
   /// hardly longer than the shortest one that was clocked. Their mean tells: even where half of all
   /// fragments wait in the queue of a server, some do not.
   bool at_distance() const;
@@ -129,7 +129,7 @@ class Windows {
     config_.capped = capped;
   }
 
-  /// Whether a fragment was split within a few windows before this one.
+  /// True if a fragment was split within a few windows before this one.
   bool split_lately(Seq seq) const { return seq < splits_end_; }
   /// Fragments that may be in the switch at once.
   uint32_t fragments() const {
@@ -149,7 +149,7 @@ class Windows {
   }
   /// More would have been sent, but for the windows and for the time at which it leaves.
   void all_used() { most_in_flight_ = std::max(most_in_flight_, fragments()); }
-  /// Whether the link has lost something lately. Before split() and whole().
+  /// Says if the link has lost something lately. Before split() and whole().
   void losing(bool is) { losing_ = is; }
   void lost(Seq seq, Seq next, const RoundTrip& rtt);
   /// A result came. `idle`: nothing else is under way.

@@ -67,7 +67,7 @@ class StaticAdmission {
     uint32_t area;
   };
   uint32_t free_per_lane(uint32_t area) const;
-  /// Of the slot: areas lie behind one another, the common one first.
+  /// The area in which the slot lies: areas lie behind one another, the common one first.
   uint32_t area_at(uint32_t slot) const;
 
   uint32_t slots_per_lane_;
@@ -150,9 +150,9 @@ struct JobRequest {
   uint32_t slots_floor = 0;    ///< 0: the switch's default
   uint32_t slots_ceiling = 0;  ///< 0: likewise
   uint8_t priority_max = 255;
-  /// Of a group of ranks of a job that was admitted. It has no floor, and its fragments that find
-  /// no slot go to the fallback, so shared slots never refuse it. Fixed slots give it what is left,
-  /// at least one fragment a lane.
+  /// The request is for a group of ranks of an admitted job. It has no floor, and its fragments
+  /// that find no slot go to the fallback, so shared slots never refuse it. Fixed slots give it
+  /// what is left, at least one fragment a lane.
   bool group = false;
 };
 

@@ -71,7 +71,7 @@ void pack(std::span<const uint64_t> counts, std::span<uint64_t> displacements);
 class TableCache {
  public:
   static constexpr size_t kMostTables = 64;
-  /// Of all tables; more only if one alone has more.
+  /// The most blocks of all tables together; more only if one table alone has more.
   static constexpr size_t kMostBlocks = size_t{1} << 18;
 
   /// `key`: numbers that tell tables apart. `make()` gives the BlockTable.

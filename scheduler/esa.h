@@ -29,7 +29,7 @@ struct Esa {
     return worth;
   }
 
-  /// Whether a contribution of `priority` may take an occupied slot. Equals never preempt.
+  /// True if a contribution of `priority` may take an occupied slot. Equals never preempt.
   static bool takes_over(const Occupant& occupant, uint8_t priority, Nanos now,
                          const PolicyOptions& options) {
     return priority > worth(occupant, now, options);

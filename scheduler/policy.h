@@ -65,7 +65,7 @@ concept HashedPolicy =
     requires(const Occupant& occupant, uint8_t priority, Nanos now, const PolicyOptions& options) {
       /// The value of the slot when a fragment may choose among several: the least is taken.
       { P::worth(occupant, now, options) } -> std::same_as<uint32_t>;
-      /// Whether a contribution of `priority` takes the slot.
+      /// True if a contribution of `priority` takes the slot.
       { P::takes_over(occupant, priority, now, options) } -> std::same_as<bool>;
       /// The priority of a slot, of `priority` so far, after a newcomer was turned away.
       { P::kept(priority, options) } -> std::same_as<uint8_t>;

@@ -45,8 +45,8 @@ struct Operate {
   Buffer send;
   Buffer receive;
   uint64_t fused = 0;  ///< wire::fused_bits() of an operation made of several
-  /// Of collectives that have one; a kernel before it may set another, alike on all ranks but for
-  /// displacements.
+  /// The blocks of a collective that has them; a kernel before it may set others, alike on all
+  /// ranks but for displacements.
   std::shared_ptr<const BlockTable> blocks = nullptr;
 };
 

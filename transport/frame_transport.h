@@ -31,7 +31,7 @@ class FrameTransport : public Transport {
   virtual wire::Address address() const = 0;
   /// Largest slot whose fragments fit a frame; a job with larger ones cannot be joined.
   virtual uint32_t max_slot_bytes() const = 0;
-  /// Whether it can receive what is sent to a multicast group.
+  /// True if it can receive what is sent to a multicast group.
   virtual bool takes_groups() const { return false; }
   /// The failures of this end's sends, in words; empty: none. From any thread.
   virtual std::string trouble() const { return {}; }

@@ -7,8 +7,8 @@ namespace ina::client {
 
 namespace {
 
-// Of a lane's send ring, which this process makes: 64 rows of the largest slots, or 1 MiB of the
-// smallest.
+// Limits of a lane's send ring, which this process makes: 64 rows of the largest slots, or 1 MiB of
+// the smallest.
 constexpr uint64_t kMostSendBytes = 4 << 20;
 constexpr uint32_t kMostSendRows = 4096;
 

@@ -27,8 +27,8 @@ constexpr int kSocketBufferBytes = 16 << 20;
 // The most bytes received at once: they should still be in the cache when they are looked at.
 constexpr size_t kRxBytes = 128 << 10;
 constexpr size_t kLeastRxDatagrams = 8;
-// Of one message that the kernel cuts up. The kernel takes 64 KiB. But its copy should still be in
-// the cache when it cuts, and the first of the frames be on the way.
+// The most bytes of one message that the kernel cuts up. The kernel takes 64 KiB. But its copy
+// should still be in the cache when it cuts, and the first of the frames be on the way.
 constexpr size_t kMaxMessageBytes = 17 << 10;
 constexpr size_t kMaxDatagrams = 64;  // the kernel's limit
 // The part of the MTU that is not payload.

@@ -194,7 +194,7 @@ constexpr uint16_t folded(uint32_t sum) {
   return static_cast<uint16_t>((sum & 0xffff) + (sum >> 16));
 }
 
-/// Of a header of whole 16-bit words; 0xffff if it holds a right checksum.
+/// The one's complement sum of a header of whole 16-bit words; 0xffff if it holds a right checksum.
 uint16_t ones_complement_sum(std::span<const std::byte> header) {
   uint32_t sum = 0;
   for (size_t at = 0; at < header.size(); at += sizeof(Be16))

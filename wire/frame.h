@@ -107,15 +107,15 @@ size_t encode_ina_header(const Envelope& envelope, const Message& message,
 tl::expected<Frame, DropReason> parse_frame(std::span<const std::byte> bytes, uint16_t udp_port,
                                             uint16_t lanes) noexcept;
 
-/// The same but for the CRC32C, for a receiver that first looks whether it wants the frame at all:
-/// crc_matches() is to follow before any of the message is believed.
+/// Parses like parse_frame(), but without the CRC32C, for a receiver that first looks whether it
+/// wants the frame at all: crc_matches() is to follow before any of the message is believed.
 tl::expected<Frame, DropReason> parse_unchecked(std::span<const std::byte> bytes, uint16_t udp_port,
                                                 uint16_t lanes) noexcept;
 
-/// Of a frame that was parsed; reads the parsed bytes once more.
+/// True if the CRC32C of a parsed frame is right; reads the parsed bytes once more.
 bool crc_matches(const Frame& frame) noexcept;
 
-/// Whether the frame's tag is that of the seal: sent by a holder of the keys, from and to the IP
+/// True if the frame's tag is that of the seal: sent by a holder of the keys, from and to the IP
 /// addresses and UDP ports of its envelope. Compares in constant time.
 bool tag_matches(const Frame& frame, const Seal& seal) noexcept;
 

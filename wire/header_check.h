@@ -9,7 +9,7 @@ namespace ina::wire {
 /// header but for its number, and needs to be compared only.
 class HeaderCheck {
  public:
-  /// Whether the message is valid, as the last one was. Of others validate() must say.
+  /// True if the message is valid, as the last one was. Of others validate() must say.
   bool repeats(const Message& message, uint32_t payload_bytes) const {
     return payload_bytes == payload_bytes_ && same_fields(message, valid_, kChecked);
   }

@@ -82,7 +82,7 @@ struct Signature {
   friend bool operator==(const Signature&, const Signature&) = default;
 };
 
-/// Whether two fragments are of the same operation, which they need not have the same role in.
+/// True if two fragments are of the same operation. Their roles in it may differ.
 constexpr bool same_operation(const Signature& a, const Signature& b) {
   return a.elements == b.elements && a.operation == b.operation && a.dtype == b.dtype &&
          a.op == b.op && a.collective == b.collective;
@@ -170,7 +170,7 @@ struct Outgoing {
 inline std::optional<DropReason> validate(const Message& message, uint32_t payload_bytes,
                                           uint32_t slot_bytes);
 
-/// The same, at leisure.
+/// Makes all checks of validate() one by one, at leisure.
 std::optional<DropReason> validate_any(const Message& message, uint32_t payload_bytes,
                                        uint32_t slot_bytes);
 

@@ -34,7 +34,7 @@ constexpr std::optional<T> value_in(const Names<T, kCount>& names, std::string_v
   return std::nullopt;
 }
 
-/// Whether each name and each value is there once.
+/// True if each name and each value is there once.
 template <class T, size_t kCount>
 constexpr bool are_distinct(const Names<T, kCount>& names) {
   for (size_t i = 0; i < kCount; ++i)

@@ -7,7 +7,7 @@
 
 namespace ina::wire {
 
-/// Whether two messages agree in all bits that are set in `fields`.
+/// True if two messages agree in all bits that are set in `fields`.
 inline bool same_fields(const Message& a, const Message& b, const Message& fields) {
   const auto* const left = reinterpret_cast<const __m128i*>(&a);
   const auto* const right = reinterpret_cast<const __m128i*>(&b);

@@ -25,8 +25,8 @@ inline std::string hex_text(uint64_t number, int digits) {
   return text;
 }
 
-/// Of an operation with blocks: ", root 3", ", counts with fingerprint 2f0c", or both. Counts are
-/// told apart by a fingerprint, which shows whether they differ, not their values.
+/// The text for an operation with blocks: ", root 3", ", counts with fingerprint 2f0c", or both. A
+/// fingerprint tells counts apart: it shows whether they differ, not their values.
 inline std::string blocks_text(const Signature& s) {
   const auto fingerprint = static_cast<uint16_t>(s.elements >> kBlocksShift);
   const std::string counts = ", counts with fingerprint " + hex_text(fingerprint, 4);

@@ -185,8 +185,8 @@ constexpr uint32_t elements_in_row(uint32_t width, uint32_t slot_bytes) {
 constexpr uint32_t elements_per_fragment(DType dtype, uint32_t slot_bytes) {
   return elements_in_row(wire_bytes(accumulator_of(dtype)), slot_bytes);
 }
-/// The same of a collective: elements that are moved are not added, and fill a row as they
-/// are.
+/// Elements of one fragment of a collective: elements that are moved are not added, and fill a row
+/// as they are.
 constexpr uint32_t elements_per_fragment(Collective collective, DType dtype, uint32_t slot_bytes) {
   if (!is_moved(collective)) return elements_per_fragment(dtype, slot_bytes);
   return elements_in_row(wire_bytes(dtype), slot_bytes);

@@ -11,7 +11,7 @@
 
 namespace ina::logging {
 
-/// Whether a journal takes records here; the error says why not, and names `setting`.
+/// Fails if no journal takes records here; the error says why, and names `setting`.
 Result<void> find_journal(const std::string& setting = "log.format");
 
 /// "FIELD=value", as journald takes it; the name is that of a record's value, in capitals, with _

@@ -32,7 +32,7 @@ class RateLimit {
   RateLimit() : RateLimit(Limits{}) {}
   explicit RateLimit(const Limits& limits) : limits_(limits), all_{limits.burst_of_all, 0, 0} {}
 
-  /// Whether a record may be written now. One that may not is counted.
+  /// True if a record may be written now. One that may not is counted.
   bool admit(std::string_view source, std::string_view event, Nanos now);
   /// The records left out since the last call, at most one entry a source and event.
   std::vector<Omitted> take_omitted();

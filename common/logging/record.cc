@@ -17,7 +17,7 @@ namespace {
 // Between two reports of omitted records.
 constexpr Nanos kReportNs = 10'000'000'000;
 
-/// Of the process: its threads share one log.
+/// The state that the threads of the process share: they have one log.
 struct Shared {
   std::mutex mutex;
   RateLimit limit;

@@ -37,7 +37,7 @@ class Literal {
   std::string_view text_;
 };
 
-/// Whether a value may have this name: one that journal_field() makes a field's, and not one of the
+/// True if a value may have this name: one that journal_field() makes a field's, and not one of the
 /// members that every line has in JSON.
 constexpr bool is_key(std::string_view name) {
   for (const char c : name)
@@ -60,7 +60,7 @@ class Key : public Literal {
 }
 };  // namespace ina::logging
 
-/// Of the process, to be set before there are threads that write; until then text.
+/// Sets the format of the process, before there are threads that write; until then it is text.
 void set_format(LogFormat format);
 /// The spdlog pattern of this format, with time and level. kJournal: journald has both.
 std::string pattern_of(LogFormat format);

@@ -104,7 +104,7 @@ class MacTable {
   std::array<PortAddresses, kMaxPorts> at_{};
 };
 
-/// Of a group: multicast or broadcast.
+/// True for the address of a group: multicast or broadcast.
 inline bool is_group(const wire::MacAddress& mac) {
   return (mac[0] & 1) != 0;
 }

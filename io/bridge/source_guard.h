@@ -18,7 +18,7 @@ struct HostAddress {
   friend auto operator<=>(const HostAddress&, const HostAddress&) = default;
 };
 
-/// Of one port. Used by one thread; allocates in the constructor only.
+/// The guard of one port. Used by one thread; allocates in the constructor only.
 class SourceGuard {
  public:
   /// `switch_ips`: addresses of the switch. `hosts`: those behind the port, a host with several
@@ -30,7 +30,7 @@ class SourceGuard {
   /// Ethernet header.
   bool allows(std::span<const std::byte> frame) const;
 
-  /// Whether a worker may say that it is there.
+  /// True if a worker may say that it is at this address.
   bool allows(const HostAddress& host) const;
 
  private:

@@ -13,7 +13,7 @@ class AnswerLimit {
   static constexpr Nanos kAnswerEveryNs = 1'000'000;
   static constexpr Nanos kAnswersAtOnce = 100;
 
-  /// Whether there may be one more answer, which is then counted as given.
+  /// True if there may be one more answer, which is then counted as given.
   bool take(Nanos now) {
     if (next_ > now + kAnswersAtOnce * kAnswerEveryNs) return false;
     next_ = std::max(next_, now) + kAnswerEveryNs;

@@ -1,4 +1,4 @@
-// Whether workers send faster than their frames are handled, so that the device's queue grows.
+// A sign that workers send faster than their frames are handled, so that the device's queue grows.
 #pragma once
 
 #include <algorithm>

@@ -54,9 +54,9 @@ constexpr BufferPools plan_buffers(const BufferNeed& need) {
   return pools;
 }
 
-/// Of an AF_XDP device: one pool of pages, for both directions. To be received into, to be sent,
-/// sent and not yet given back: the driver looks for the last only when it sends, so there must be
-/// enough for all of them.
+/// The buffers of an AF_XDP device: one pool of pages, for both directions. Some are received into,
+/// some are to be sent, some are sent and not yet given back. The driver looks for the last only
+/// when it sends, so there must be enough for all of them.
 constexpr uint32_t plan_xdp_buffers(const BufferNeed& need) {
   const uint32_t spare = need.lanes * (4 * kBurstFrames + 2 * kPoolCacheFrames);
   const uint32_t in_rings = (need.lanes - 1) * need.ring_frames;
@@ -78,7 +78,7 @@ constexpr uint64_t pool_bytes(uint32_t buffers, uint64_t data_bytes, bool hugepa
   return (buffers + in_page - 1) / in_page * kPageBytes;
 }
 
-/// The same for one of pages.
+/// The memory of the buffers of a pool of pages.
 constexpr uint64_t xdp_pool_bytes(uint32_t buffers) {
   return uint64_t{buffers} * 4096;
 }

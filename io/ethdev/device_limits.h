@@ -14,7 +14,7 @@ namespace ina::io {
 
 inline constexpr uint32_t kMaxMtu = 16000;
 
-/// Of AF_XDP: a frame and its headers fill a page, 256 bytes of which the kernel leaves free.
+/// The limit of AF_XDP: a frame and its headers fill a page, less 256 bytes that stay free.
 inline constexpr uint32_t kMaxXdpMtu = 3498;
 /// The driver of TAP sends nothing longer and cannot be told otherwise.
 inline constexpr uint32_t kMaxTapMtu = 1500;

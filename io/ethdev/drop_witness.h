@@ -24,7 +24,7 @@ struct DroppedFrames {
 /// Fixed in size; all of it on the thread of one lane. note() neither allocates nor searches.
 class DropWitness {
  public:
-  /// Of each job: one worker with the wrong port, and some whose frames are damaged.
+  /// Entries of each job: for one worker with the wrong port, and some whose frames are damaged.
   static constexpr size_t kPerJob = 8;
 
   DropWitness() : jobs_(kJobs) {}

@@ -15,7 +15,7 @@
 namespace ina::io {
 namespace {
 
-/// Of the last result that this thread sent, which goes to all workers, by several ports.
+/// The hash of the last result that this thread sent, which goes to all workers, by several ports.
 constinit thread_local LastHash last_hash;
 
 std::vector<uint32_t> own_ips(const EthdevPortConfig& config) {

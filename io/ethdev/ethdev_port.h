@@ -70,20 +70,20 @@ class alignas(64) EthdevPort {
   void expect(JobId job, uint64_t job_key) { intake_.witness().expect(job, job_key); }
   void forget(JobId job) { intake_.witness().forget(job); }
   std::span<const DroppedFrames> dropped(JobId job) const { return intake_.witness().dropped(job); }
-  /// Whether a frame of the worker was ever taken.
+  /// True if a frame of the worker was ever taken.
   bool heard(EndpointIndex endpoint) const { return intake_.endpoints()[endpoint].heard; }
 
   size_t rx_burst(std::span<RxPacket> burst);
   void rx_release();
   bool tx(EndpointIndex endpoint, const wire::Message& message, std::span<const std::byte> payload);
-  /// The same to the group of the worker's job (wire/group.h), with any members.
+  /// Sends to the group of the worker's job (wire/group.h), with any members.
   bool tx_to_group(EndpointIndex endpoint, const wire::Message& message,
                    std::span<const std::byte> payload);
   void tx_flush();
-  /// Of this lane. Statements about all received frames hold for the sum over the lanes.
+  /// The counters of this lane. Statements about all received frames hold for the lanes' sum.
   const PortCounters& counters() const { return counters_.port; }
   const EthdevCounters& ethdev_counters() const { return counters_.ethdev; }
-  /// Whether frames were passed on for other lanes since the last call.
+  /// True if frames were passed on for other lanes since the last call.
   bool take_moved() { return rings_.take_moved(); }
 
   // The port as part of a learning switch; see switchd/lanes/forwarding.h.

@@ -37,7 +37,7 @@ struct EthdevPortConfig {
   std::vector<bridge::HostAddress> hosts{};  ///< the hosts that may send here; empty: any
 };
 
-/// Whether a port can be as `config` says, as far as can be told without its device. The error
+/// Checks that a port can be as `config` says, as far as can be told without its device. The error
 /// names the port.
 Result<void> check(const EthdevPortConfig& config);
 

@@ -20,7 +20,7 @@ inline bool lies_in_result_ring(const wire::Message& message) {
   return message.type == wire::Type::kResult && message.origin == wire::Origin::kSwitch;
 }
 
-/// Of one lane. Fills buffers of the device's pool.
+/// Makes the frames of one lane, in buffers of the device's pool.
 class FrameMaker {
  public:
   /// `source`: of all frames. `vlan`: that they are sent in; 0: without a tag.

@@ -1,5 +1,5 @@
-// Whether a device's name and arguments are spelt right. DPDK's own errors about that are those of
-// the system, such as "Bad address".
+// The check that a device's name and arguments are spelt right. DPDK's own errors about that are
+// those of the system, such as "Bad address".
 #pragma once
 
 #include <string>

@@ -102,7 +102,7 @@ class LaneRings {
 
   /// Frames were passed on for another lane.
   void note_moved() { moved_ = true; }
-  /// Whether that was so since the last call.
+  /// True if frames were passed on for another lane since the last call.
   bool take_moved() { return std::exchange(moved_, false); }
 
  private:

@@ -26,8 +26,8 @@ void remove_stale_memif_socket(std::string_view devargs) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0 || !S_ISSOCK(status.st_mode)) return;
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  // Of another type, which a listener refuses with EPROTOTYPE: a connection that comes and goes at
-  // once makes DPDK 22.11 abort the process that listens, which may be this one.
+  // The probe is of another type, which a listener refuses with EPROTOTYPE: a connection that comes
+  // and goes at once makes DPDK 22.11 abort the process that listens, which may be this one.
   const Fd probe(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (probe &&
       ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 &&

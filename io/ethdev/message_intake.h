@@ -16,7 +16,7 @@
 
 namespace ina::io {
 
-/// Of one lane. It counts the frames that it drops by itself.
+/// The intake of one lane. It counts the frames that it drops by itself.
 class MessageIntake {
  public:
   struct Rules {

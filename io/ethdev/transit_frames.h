@@ -40,7 +40,7 @@ class TransitFrames {
     forget_receipt(buffer);
     frames_[count_++] = {.addresses = bridge::addresses_of(bytes_of(buffer)), .buffer = buffer};
   }
-  /// Of one that was answered.
+  /// Adds the addresses of a frame that was answered.
   void add_asker(const bridge::Addresses& asker) { frames_[count_++] = {.addresses = asker}; }
   void add_probe(const bridge::LoopProbe& probe) {
     frames_[count_++] = {.addresses = {}, .probe = probe};

@@ -17,7 +17,7 @@ tl::unexpected<Error> system_error(const std::string& what) {
   return fail(INA_ERR_NO_MEMORY, what + ": " + system_text(errno));
 }
 
-/// The same file by another description, which has a mode of its own.
+/// Opens the same file by another description, which has a mode of its own.
 Fd open_again(int fd, int flags) {
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
   return Fd(::open(path.c_str(), flags | O_CLOEXEC));

@@ -33,7 +33,7 @@ Result<void> populate_and_seal(int fd, size_t bytes);
 class Watch {
  public:
   Watch() = default;
-  /// Of a region's descriptor. Its own descriptor of the region must be closed before alone().
+  /// Watches a region, by its descriptor. That descriptor must be closed before alone().
   static Result<Watch> open(const Fd& region);
   /// Nobody else has a descriptor or a mapping of the memory, nor is one on its way.
   bool alone() const;

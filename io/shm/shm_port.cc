@@ -26,7 +26,7 @@ constexpr Nanos kEmptyRingNs = 1'000'000;
 constexpr Nanos kMostEmptyRingsNs = 64 * kEmptyRingNs;
 constexpr Nanos kMutedPollNs = 1'000'000;
 
-/// Of two fragments of a window, by the low halves of their numbers.
+/// True if `a` is before `b`: two fragments of a window, by the low halves of their numbers.
 bool is_before(uint32_t a, uint32_t b) {
   return static_cast<int32_t>(a - b) < 0;
 }
@@ -332,7 +332,7 @@ std::byte* ShmPort::next_side_row(Endpoint& endpoint) {
   return endpoint.side + row * endpoint.slot_bytes;
 }
 
-/// Whether what was put into the side rows so many payloads ago still waits there.
+/// True if what was put into the side rows so many payloads ago still waits there.
 bool ShmPort::side_rows_wait(Endpoint& endpoint, uint64_t payloads) {
   if (endpoint.side_index < payloads) return false;
   const uint64_t used_at =

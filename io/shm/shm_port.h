@@ -162,7 +162,7 @@ class ShmPort {
   }
   static bool is_filled(const Endpoint& endpoint, uint64_t index);
   bool has_packet(const Endpoint& endpoint) const;
-  /// Of one that has a packet. The worker may change it at any time.
+  /// The next message of a worker that has a packet. The worker may change it at any time.
   static const wire::Message& next_of(const Endpoint& endpoint) {
     return endpoint.tx_ring[endpoint.tx_index & (endpoint.tx_depth - 1)].message;
   }

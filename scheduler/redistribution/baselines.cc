@@ -32,7 +32,7 @@ std::optional<std::vector<ShapeMove>> exchange_pattern(const Problem& problem, S
   return moves;
 }
 
-/// Whether each dimension is cut as far in `fine` as in `coarse`, or further.
+/// True if each dimension is cut as far in `fine` as in `coarse`, or further.
 bool refines(const Splits& fine, const Splits& coarse) {
   for (size_t d = 0; d < fine.size(); ++d)
     if (fine[d] % coarse[d] != 0) return false;

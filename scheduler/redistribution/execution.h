@@ -77,7 +77,7 @@ class Execution {
     Kind kind{};
     const Rearrangement* order = nullptr;  ///< of kPack and kUnpack
     const StepWork* step = nullptr;        ///< of kSlice
-    Span from, to;                         ///< the same: in place
+    Span from, to;                         ///< equal: in place
     Span room;                             ///< free meanwhile
   };
 

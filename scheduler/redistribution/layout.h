@@ -79,7 +79,7 @@ Shape tile_shape(const Mesh& mesh, const Layout& layout, const Shape& global);
 /// Error: another number of dimensions, or a dimension that its axes do not divide.
 Expected<void> check_layout(const Mesh& mesh, const Layout& layout, const Shape& global);
 
-/// Whether the parts of a row-major tile that is cut along a dimension are each in several places.
+/// True if the parts of a row-major tile that is cut along a dimension are each in several places.
 inline bool lies_apart(std::span<const uint64_t> tile, size_t dimension) {
   return std::any_of(tile.begin(), tile.begin() + static_cast<ptrdiff_t>(dimension),
                      [](uint64_t size) { return size > 1; });

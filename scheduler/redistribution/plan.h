@@ -46,7 +46,7 @@ struct Step {
   Layout before{};
   Layout after{};
   uint64_t input_elements = 0;   ///< of a rank's tile
-  uint64_t output_elements = 0;  ///< likewise
+  uint64_t output_elements = 0;  ///< of a rank's tile
   uint64_t sent_elements = 0;
   uint64_t received_elements = 0;
   uint64_t copied_elements = 0;  ///< within a rank's memory, to order them before and after
@@ -93,7 +93,7 @@ class Plan {
   /// that are there. A piece of the source is given up once its first step is done. Not counted:
   /// the transport's own memory.
   uint64_t peak_bytes() const { return peak_bytes(pieces_.count); }
-  /// The same in another number of pieces.
+  /// The peak_bytes() of the plan in another number of pieces.
   uint64_t peak_bytes(uint64_t pieces) const;
   /// By the problem's costs, of all pieces one after another.
   double predicted_us() const;
@@ -108,7 +108,7 @@ class Plan {
   std::optional<Pieces> pieces_for(uint64_t limit_bytes) const;
   /// The least peak that any cut into equal pieces in one dimension reaches.
   uint64_t least_peak_bytes() const;
-  /// The same steps in pieces.
+  /// The plan with the same steps, cut into pieces.
   Plan cut(const Pieces& pieces) const;
 
   /// The identity of a plan: problem without costs and limit, steps and pieces, one a line. The

@@ -27,8 +27,8 @@ struct CostModel {
   bool operator==(const CostModel&) const = default;
 };
 
-/// Of a rank that gathers in a group. Where all ranks gather, the switch copies what each sends
-/// once.
+/// The messages of a rank that gathers in a group. Where all ranks gather, the switch copies what
+/// each sends once.
 inline uint32_t gather_messages(uint64_t group, uint32_t ranks) {
   return group == ranks ? 1 : static_cast<uint32_t>(group) - 1;
 }

@@ -9,7 +9,7 @@
 namespace ina::redistribution {
 namespace {
 
-/// Of more moves only so many orders are tried.
+/// The most orders of a path's moves that are tried: all orders of five moves.
 constexpr size_t kMostOrders = 120;
 
 /// The axes at the top of a stack that multiply to `factor`, the major-most first.
@@ -187,7 +187,7 @@ Layout gathered_layout(const Problem& problem, const ShapePath& path, const Layo
   return layout;
 }
 
-/// Whether the moves can be done in this order, as far as sizes go.
+/// True if the moves can be done in this order, as far as sizes go.
 bool is_walkable(const Problem& problem, Splits splits, const std::vector<ShapeMove>& moves) {
   for (const ShapeMove& move : moves) {
     const uint64_t local = problem.shape[move.to] / splits[move.to];

@@ -10,9 +10,9 @@ namespace {
 
 /// Bits for elements that were seen, where there is no other room.
 constexpr size_t kLeastRoomBytes = 1024;
-/// Of an element that is moved on its way round.
+/// The bytes of a unit that are moved at once on its way round.
 constexpr size_t kStepBytes = 4096;
-/// Of a block that is ordered by itself: it stays in a core's cache.
+/// The most bytes of a block that is ordered by itself: it stays in a core's cache.
 constexpr size_t kMostBlockBytes = 256 << 10;
 
 uint64_t largest_divisor(uint64_t number, uint64_t most) {

@@ -11,7 +11,7 @@
 
 namespace ina::redistribution {
 
-/// Of a tile that is cut into cells by a grid. Cells are in row-major order themselves.
+/// The two orders of a tile that a grid cuts into cells. Cells are in row-major order themselves.
 class Rearrangement {
  public:
   /// The coarsest grid of which each of the boxes is made of whole cells.
@@ -38,7 +38,7 @@ class Rearrangement {
   void pack(const std::byte* from, std::byte* to) const;
   /// And back: from cells to row-major order.
   void unpack(const std::byte* from, std::byte* to) const;
-  /// The same in one place. `room` is overwritten: the more there is of it, the faster.
+  /// Packs, or unpacks, in one place. `room` is overwritten: the more there is of it, the faster.
   void pack(std::byte* data, std::span<std::byte> room) const;
   void unpack(std::byte* data, std::span<std::byte> room) const;
 
@@ -47,7 +47,7 @@ class Rearrangement {
     uint64_t first;
     uint64_t size;
   };
-  /// Of a tile that one dimension cuts into equal cells: the row-major order is
+  /// A tile that one dimension cuts into equal cells: the row-major order is
   /// [rows][cells][width], and the other one [cells][rows][width]. `width`: elements; no cells: it
   /// is no such tile.
   struct Stripes {

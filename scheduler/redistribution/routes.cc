@@ -42,7 +42,7 @@ class Cut {
     const uint64_t first = part_index(mesh_, to_, rank) * target_;
     return (first + target_ - 1) / source_ - first / source_ + 1;
   }
-  /// Of a rank's source tile, by all ranks with its coordinates on free axes.
+  /// The demand for a rank's source tile, by all ranks with its coordinates on free axes.
   Demand demand(uint32_t rank) {
     // Many ranks have the same source tile and the same coordinates on free axes.
     Demand& known = known_[place(rank)];

@@ -25,7 +25,7 @@ struct Load {
   uint32_t messages = 0;  ///< sent or received, whichever are more
 };
 
-/// Of an exchange in which every rank gets each part of its target tile from holder(). Exact.
+/// The load where every rank gets each part of its target tile from holder(). Exact.
 Load exchange_load(const Mesh& mesh, const Shape& shape, const Layout& from, const Layout& to);
 
 }  // namespace ina::redistribution

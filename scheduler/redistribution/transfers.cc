@@ -93,7 +93,7 @@ std::vector<Transfer> StepTransfers::gather(uint32_t rank) const {
   return transfers;
 }
 
-/// Of every source tile that touches this rank's target tile, the part that they share.
+/// A transfer from each source tile that touches the rank's target tile: the part that they share.
 std::vector<Transfer> StepTransfers::exchange(uint32_t rank) const {
   const size_t dimensions = before_.size();
   Shape first(dimensions), low(dimensions), high(dimensions);

@@ -14,7 +14,7 @@ namespace ina::redistribution {
 struct Transfer {
   uint32_t source = 0;
   Shape from;  ///< its first element, in the source's tile
-  Shape to;    ///< likewise in the receiver's
+  Shape to;    ///< its first element, in the receiver's tile
   Shape extent;
 };
 

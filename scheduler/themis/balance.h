@@ -31,7 +31,7 @@ class Balancer {
   void begin(Collective collective, bool carry_loads);
   /// The way of the next chunk, with the dimensions in the paper's order. It counts as loaded.
   Way next(uint64_t chunk_bytes);
-  /// The same with the order given.
+  /// The way of the next chunk, with the order given. It counts as loaded.
   Way next_in_order(uint64_t chunk_bytes, std::vector<uint8_t> order);
 
   Picos load_ps(size_t dimension) const;

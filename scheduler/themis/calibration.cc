@@ -24,7 +24,7 @@ std::string number(double value) {
 }
 
 std::string gbps(uint64_t rate) {
-  // Of six digits none has an exponent below 10^6 Gb/s, the most that a rate may be.
+  // With six digits no rate has an exponent below 10^6 Gb/s, the most that a rate may be.
   return number(static_cast<double>(rate) * 1e-9);
 }
 

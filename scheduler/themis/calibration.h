@@ -11,7 +11,7 @@ namespace ina::themis {
 
 /// Times of one dimension's collectives, all its groups at once. Of the slowest rank.
 struct DimensionTimes {
-  /// Of vectors of two sizes.
+  /// The times of vectors of two sizes.
   struct Pair {
     int64_t smaller_ns = 0;
     int64_t larger_ns = 0;

@@ -17,7 +17,7 @@ struct Volume {
   uint64_t rx_bytes = 0;
 };
 
-/// Of an all-to-all. A ring passes on rows for others: for 1 to P-1 hops, s/P each.
+/// Bytes of an all-to-all, each way. A ring passes on rows for others: for 1 to P-1 hops, s/P each.
 uint64_t all_to_all_bytes(const Dimension& dimension, uint64_t held_bytes) {
   const uint64_t row_bytes = held_bytes / dimension.size;
   const uint64_t others = dimension.size - 1;
@@ -64,7 +64,7 @@ uint64_t framed(uint64_t bytes, uint64_t piece_bytes) {
   return bytes + fragments_of(bytes, piece_bytes) * kFrameOverheadBytes;
 }
 
-/// Of one participant's bytes that lie together.
+/// The number of one participant's bytes that lie together.
 uint64_t piece_of(const Topology& topology, const Stage& stage) {
   uint64_t bytes = stage.piece_bytes;
   if (stage.phase == Phase::kAllToAll)

@@ -373,7 +373,7 @@ void Execution::add_all_to_all(const OperationId& id, Chunk& chunk) {
   chunk.last.push_back(kept);
 }
 
-/// Of those of an all-to-all that go to one rank.
+/// The number of strips in one turn of an all-to-all. `strips`: those that go to one rank.
 uint64_t Execution::strips_in_turn(const OperationId& id, uint64_t elements,
                                    uint64_t strips) const {
   const themis::Chunk& chunk = plan_->chunks[id.chunk];
@@ -445,7 +445,7 @@ uint64_t Execution::step_of(uint32_t dimension) const {
   return step;
 }
 
-/// Of an all-to-all.
+/// The strips of an all-to-all before a stage.
 Execution::Strips Execution::strips_before(uint32_t stage, const Chunk& chunk) const {
   const uint64_t block = elements(chunk.request) / ranks_;
   if (stage == 0) return {Buffer::Place::kSend, chunk.first, block};

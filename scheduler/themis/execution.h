@@ -37,7 +37,7 @@ struct Elements {
 /// The properties of its rank and channels that an execution depends on.
 struct Job {
   uint32_t rank = 0;  ///< among all participants
-  /// Of each dimension's channel, and then of the channel of all ranks.
+  /// The slot sizes of each dimension's channel, and then of the channel of all ranks.
   std::vector<uint32_t> slot_bytes{};
   std::vector<Elements> elements{};  ///< of each collective of the plan
 };
@@ -74,7 +74,7 @@ class Execution {
   size_t hash_offset() const { return job_.rank * sizeof(uint64_t); }
   /// The pair of buffers that keep(argument) is to be given.
   uint32_t pair_of(uint64_t argument) const { return kept_[argument].request; }
-  /// Of an all-to-all: moves the part that stays with this rank to its next place.
+  /// Moves the part of an all-to-all that stays with this rank to its next place.
   void keep(uint64_t argument, const scheduler::BufferPair& pair, std::byte* scratch) const;
 
  private:
@@ -125,7 +125,7 @@ class Execution {
 
   Collective collective_of(uint32_t request) const { return plan_->requests[request].collective; }
   uint64_t width(uint32_t request) const { return wire_bytes(job_.elements[request].dtype); }
-  /// Of the whole vector.
+  /// The elements of a request's whole vector.
   uint64_t elements(uint32_t request) const {
     return plan_->requests[request].bytes / width(request);
   }

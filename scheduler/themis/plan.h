@@ -24,8 +24,8 @@ constexpr std::string_view name(Collective collective) {
 /// A collective of all participants.
 struct Request {
   Collective collective = Collective::kAllReduce;
-  /// Of the whole vector that each participant has: before an all-reduce, a reduce-scatter and an
-  /// all-to-all, and after an all-gather.
+  /// The size of the whole vector that each participant has: before an all-reduce, a reduce-scatter
+  /// and an all-to-all, and after an all-gather.
   uint64_t bytes = 0;
   Picos issue_ps = 0;          ///< when it may begin
   uint32_t element_bytes = 0;  ///< indivisible; 0: PlanOptions::element_bytes
@@ -58,7 +58,7 @@ struct Stage {
   Picos tx_ps = 0;  ///< that it keeps the sending side of its link busy
   Picos rx_ps = 0;
   Picos latency_ps = 0;  ///< until the last byte is there; the link is free meanwhile
-  // Of carried topologies only.
+  // The fields below count in carried topologies only.
   uint64_t piece_bytes = 0;  ///< that lie together, and have frames of their own; 0: all of a part
   Picos first_ps = 0;        ///< of sending, until the first byte can be received
   Picos close_ps = 0;        ///< after the last byte, until all participants know that all have all

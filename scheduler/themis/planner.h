@@ -33,9 +33,9 @@ struct PlanOptions {
   std::optional<Discipline> discipline{};
   uint32_t chunks = 64;        ///< of each collective, at most
   uint32_t element_bytes = 4;  ///< indivisible
-  /// Of several collectives, in the order of their start: each goes on from the loads of those
-  /// before it. Without: both ways are tried, and the one that the simulation says is faster is
-  /// taken.
+  /// True: each of several collectives, in the order of their start, goes on from the loads of
+  /// those before it. Without a value: both ways are tried, and the one that the simulation says is
+  /// faster is taken.
   std::optional<bool> carry_loads{};
   /// Use of aggregating switches. kByLoad tries all three and takes what the simulation says is
   /// best.
@@ -44,7 +44,7 @@ struct PlanOptions {
   /// collectives in turn (planner.cc) where that is. The paper's scheduler has no such comparison,
   /// and loses where latencies are long beside a chunk's time.
   bool or_baseline = true;
-  // Of the search.
+  // Options of the search:
   uint32_t evaluations = 3000;  ///< plans that it simulates
   uint64_t seed = 1;
 };
@@ -52,7 +52,7 @@ struct PlanOptions {
 inline constexpr uint32_t kMostChunks = 4096;
 inline constexpr size_t kMostRequests = 256;
 inline constexpr uint32_t kMostElementBytes = 64;
-/// Of all requests together.
+/// The bytes of all requests together, at most.
 inline constexpr uint64_t kMostBytes = uint64_t{1} << 40;
 inline constexpr Picos kMostIssuePs = Picos{86'400} * 1'000'000'000'000;
 

@@ -36,7 +36,7 @@ constexpr std::string_view name(Discipline discipline) {
 /// receives for longer. Of the first ones of either kind the all-gather goes first if nothing would
 /// be left to receive before the other one is sent; otherwise the reduce-scatter does.
 ///
-/// Of a carried topology, closing fragments hold up the end of a collective, and no stage of it but
+/// In a carried topology, closing fragments hold up the end of a collective, and no stage of it but
 /// by their place in the window. An operation that finds no place there delays those behind it.
 class Simulator {
  public:
@@ -46,7 +46,7 @@ class Simulator {
   /// When the last operation ends.
   Picos end_ps(const std::vector<Chunk>& chunks, Discipline discipline);
   Timeline run(const std::vector<Chunk>& chunks, Discipline discipline);
-  /// The same with the dimensions' order given. Error: an operation that never comes, because the
+  /// Simulates with the dimensions' order given. Error: an operation that never comes, because the
   /// order is not one of all operations, or has operations wait for each other in a circle.
   Result<Timeline> keep_order(const std::vector<Chunk>& chunks,
                               const std::vector<std::vector<OperationId>>& order);

@@ -44,10 +44,10 @@ struct Dimension {
   Picos step_latency_ps = 0;  ///< of one step; kIna: from host to switch to host
   // kIna only.
   uint64_t aggregation_bits_per_s = 0;  ///< that the switch adds up, of all; 0: the ports' rate
-  /// Of chunks that do not go through the aggregation. Never kIna.
+  /// The kind of exchange for chunks that do not go through the aggregation. Never kIna.
   DimensionKind point_to_point = DimensionKind::kHalvingDoubling;
 
-  /// Whether the switch can aggregate.
+  /// True if the switch can aggregate.
   bool aggregates() const { return kind == DimensionKind::kIna; }
   /// How chunks travel that are not aggregated on their way.
   DimensionKind algorithm() const { return aggregates() ? point_to_point : kind; }
@@ -64,7 +64,7 @@ inline constexpr uint64_t kLeastBitsPerS = 10'000'000;
 inline constexpr uint64_t kMostBitsPerS = 1'000'000'000'000'000;
 inline constexpr Picos kMostStepLatencyPs = 1'000'000'000'000;  // a second
 
-/// Of a group, where nothing else is said: 4 MiB of fragments of 8 KiB.
+/// The window of a group, where nothing else is said: 4 MiB of fragments of 8 KiB.
 inline constexpr uint32_t kDefaultWindow = 512;
 
 struct Topology {
@@ -73,12 +73,12 @@ struct Topology {
   /// Times are those of libina's operations through its switches: with frames, the switch's delay
   /// and closing fragments (cost.h).
   bool carried = false;
-  /// Of a carried topology: fragments of all ranks of a group together that a dimension has under
-  /// way. 0: any number.
+  /// With `carried`: fragments that all ranks of a group together have under way in a dimension.
+  /// 0: any number.
   uint32_t window = 0;
 
   uint64_t participants() const;
-  /// Of all dimensions together.
+  /// The sum of all dimensions' rates.
   uint64_t bits_per_s() const;
   bool operator==(const Topology&) const = default;
 };
@@ -88,12 +88,12 @@ std::string problem_of(const Dimension& dimension);
 /// INA_ERR_INVALID with a sentence that names the dimension.
 Result<void> validate(const Topology& topology);
 
-/// The same with its switches (halving-doubling) able to aggregate, each at the rate of its ports.
+/// The topology with its switches (halving-doubling) able to aggregate, each at its ports' rate.
 Topology with_aggregating_switches(Topology topology);
 
-/// The same, with an aggregating switch in each dimension: the product carries all kinds out like
-/// this, and `carried` says so. The window is kDefaultWindow. Data that is only moved goes straight
-/// to its receivers.
+/// The topology with an aggregating switch in each dimension: the product carries all kinds out
+/// like this, and `carried` says so. The window is kDefaultWindow. Data that is only moved goes
+/// straight to its receivers.
 Topology carried_by_switches(Topology topology);
 
 }  // namespace ina::themis
