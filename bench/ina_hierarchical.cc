@@ -171,7 +171,7 @@ class Run {
   std::barrier<> line_;
   std::mutex mutex_;
   uint64_t wrong_ = 0;                           ///< under mutex_
-  std::vector<std::vector<double>> slowest_ms_;  ///< likewise
+  std::vector<std::vector<double>> slowest_ms_;  ///< under mutex_
 };
 
 }  // namespace

@@ -239,7 +239,7 @@ Load::Load(const LoadConfig& config)
       slots_(config.slots != 0
                  ? config.slots
                  : static_cast<uint32_t>(row_bytes_in(config.slots_in) / slot_bytes_)),
-      // Of all slots a quarter is used at a time: with more, windows could hardly keep apart.
+      // A quarter of all slots is used at a time: with more, windows could hardly keep apart.
       window_(std::clamp<uint32_t>(slots_ / 4 / config.jobs, 1, kLargestWindow)),
       senders_(config.fan_in - (config.worst_case ? 1 : 0)),
       tx_depth_(static_cast<uint32_t>(
@@ -475,7 +475,7 @@ Nanos Load::run_floor(uint64_t rounds) {
     return rows_ + size_t{slot_of(job, seq)} * slot_bytes_;
   };
   const Nanos start = now_ns();
-  // The same rounds as the path is about to run.
+  // These are the rounds that the path is about to run.
   for (uint64_t round = rounds_; round < rounds_ + rounds; ++round) {
     for (uint32_t rank = config_.worst_case ? 1 : 0; rank < senders_; rank += group) {
       const bool is_first = rank == 0 || config_.worst_case;
@@ -617,7 +617,7 @@ std::string Load::check_round() {
   const auto look = [&](io::JobIndex job, Rank rank, const Emission& emission) {
     const wire::Message& message = emission.message;
     if (message.type == wire::Type::kResult && has_fallback()) return;
-    // The same payload for all workers: looked at once.
+    // All workers get one payload: looked at once.
     if (message.type == wire::Type::kResult && rank != Rank{0}) return;
     ++checked;
     if (checked % each != 0) return;

@@ -194,7 +194,7 @@ class Load {
     return config_.lane + uint64_t{config_.lanes} * (round * window_ + fragment);
   }
   bool is_sum(const std::byte* values, uint32_t job, uint64_t seq, Bitmap ranks, DType dtype) const;
-  /// Of the worst case's first pass: all but the first job's packets preempt already.
+  /// Preemptions in the worst case's first pass: all but the first job's packets preempt already.
   uint64_t untimed_preemptions() const {
     return config_.worst_case ? uint64_t{window_} * (config_.jobs - 1) : 0;
   }

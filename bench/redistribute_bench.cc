@@ -26,11 +26,11 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// Of the tiles of all ranks together, so that a case needs no more than some hundred MB.
+/// Bound of the tiles of all ranks together, so that a case needs no more than some hundred MB.
 constexpr uint64_t kMostElements = uint64_t{1} << 24;
 /// Gather-all holds the whole array on every rank; beyond this it is counted, not carried out.
 constexpr uint64_t kMostCarriedOut = uint64_t{1} << 27;
-/// Of the larger of source and target.
+/// Limit of memory, as a multiple of the larger of source and target.
 constexpr double kTightLimit = 1.25;
 
 struct Options {

@@ -7,7 +7,7 @@
 
 namespace ina {
 
-/// Of the first four arguments, which must be there; all else as by default.
+/// Configuration by the first four arguments, which must be there; all else is as by default.
 inline ina_config config_of(char** argv) {
   ina_config config;
   ina_config_init(&config);

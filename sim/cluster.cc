@@ -227,7 +227,7 @@ void Cluster::make_job(uint32_t index) {
   switch_.bind(static_cast<io::JobIndex>(index), job.id, job.key, hosts, job.plan.workers);
 }
 
-/// Of each worker, as the daemon grants it; 0: the window.
+/// Fragments that a worker may have in the switch at once, as the daemon grants it; 0: the window.
 uint32_t Cluster::in_switch_of(const Job& job) const {
   const uint32_t wanted = std::min(spec_.in_switch, job.window);
   if (spec_.help == Help::kOff) return wanted;

@@ -82,7 +82,7 @@ class Fabric final : public io::sim::Network {
   }
   /// To (first) and from its switch, of a host's link.
   std::pair<ns3net::LinkCounters, ns3net::LinkCounters> counters(uint32_t host) const;
-  /// Of the uplink of a rack but the first, to and from the aggregating switch.
+  /// Counters of the uplink of a rack but the first, to and from the aggregating switch.
   std::pair<ns3net::LinkCounters, ns3net::LinkCounters> uplink_counters(uint32_t rack) const;
   uint32_t racks() const { return static_cast<uint32_t>(spec_.racks.size()); }
   uint64_t wire_bytes_sent() const { return wire_bytes_sent_; }  ///< over all links

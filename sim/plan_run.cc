@@ -75,7 +75,7 @@ PlanSpec checked(PlanSpec spec) {
   return spec;
 }
 
-/// Of values thinned out.
+/// The plan for values thinned out.
 themis::Plan thinned(themis::Plan plan, uint32_t factor) {
   for (themis::Request& request : plan.requests) request.bytes /= factor;
   for (themis::Chunk& chunk : plan.chunks) {
@@ -106,7 +106,7 @@ class Group {
         seen_(aggregator::JobSpec::seen_words(spec.window, 1), 0),
         given_(seen_.size()) {}
 
-  /// Of the rank that is the next to join.
+  /// Channel of the rank that is the next to join.
   PlanChannel channel(const ns3net::LinkSpec& link) {
     PlanChannel channel;
     channel.switch_host = switch_.host();

@@ -52,7 +52,7 @@ struct PlanRound {
   Nanos took_ns = 0;    ///< from then on until the last rank was done
 };
 
-/// Of one rank, on average, in the last round.
+/// Bytes of one rank, on average, in the last round.
 struct DimensionUse {
   uint64_t model_tx_bytes = 0;  ///< by switches
   uint64_t model_rx_bytes = 0;

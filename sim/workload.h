@@ -11,7 +11,7 @@
 
 namespace ina::sim {
 
-/// Whether a model's name is a path: it has a '/' in it or ends with ".yaml".
+/// True if a model's name is a path: it has a '/' in it or ends with ".yaml" or ".yml".
 bool is_model_file(const std::string& name);
 
 /// A model by name, or from a file. `scale`:

@@ -73,7 +73,7 @@ class Visitor {
     return static_cast<size_t>(got);
   }
 
-  /// Of the answer that begins so. The switch sends the head at once.
+  /// Bytes of the answer that begins so. The switch sends the head at once.
   static size_t size_of(std::string_view begun) {
     constexpr std::string_view kLength = "\r\nContent-Length: ";
     const size_t at = begun.find(kLength);

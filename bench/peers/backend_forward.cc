@@ -134,7 +134,7 @@ class ForwardBackend : public Backend {
     return arrived;
   }
 
-  /// Of the fragments from `from` to `end`; returns how many went.
+  /// Sends a burst of the fragments from `from` to `end`; returns how many went.
   uint32_t send(uint32_t from, uint32_t end, size_t per_frame) {
     client::TxPacket packets[client::Engine::kBurst];
     const size_t count = std::min<size_t>(end - from, client::Engine::kBurst);

@@ -34,12 +34,12 @@ inline constexpr Collective kAllCollectives[] = {
 /// "reduce-scatter".
 std::string_view name(Collective collective);
 
-/// Whether it adds up.
+/// True if the collective adds up.
 constexpr bool is_sum(Collective collective) {
   return collective <= Collective::kReduceScatter;
 }
 
-/// Whether the whole vector has a block for each rank.
+/// True if the whole vector has a block for each rank.
 bool has_blocks(Collective collective);
 
 /// Elements of the whole vector (docs/collectives.md) that `bytes` of it have room for: a multiple

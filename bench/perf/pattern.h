@@ -53,7 +53,7 @@ constexpr bool is_float(ina_dtype dtype) {
   return dtype >= INA_FLOAT32 && dtype <= INA_FLOAT16;
 }
 
-/// Whether ina.h offers the combination.
+/// True if ina.h offers the combination.
 constexpr bool is_offered(ina_dtype dtype, ina_op op) {
   if (op == INA_AVG) return is_float(dtype);
   return !is_float(dtype) || (op != INA_BAND && op != INA_BOR && op != INA_BXOR);

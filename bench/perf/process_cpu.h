@@ -8,7 +8,7 @@
 
 namespace ina::perf {
 
-/// Of all its threads, in ns; nothing if there is no such process.
+/// CPU time of all the process's threads, in ns; nothing if there is no such process.
 std::optional<int64_t> process_cpu_ns(pid_t pid);
 
 }  // namespace ina::perf

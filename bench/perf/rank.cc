@@ -48,7 +48,7 @@ class Buffer {
   size_t bytes_ = 0;
 };
 
-/// Of a message without payload on an Ethernet port: Ethernet, IPv4, UDP and INA headers.
+/// Bytes of a message without payload on an Ethernet port: Ethernet, IPv4, UDP and INA headers.
 constexpr int64_t kBareMessageBytes = 14 + 20 + 8 + 72;
 
 /// The operation that a row measures.
@@ -61,7 +61,7 @@ struct Case {
   bool in_place = false;
 };
 
-/// Of one data type and operation.
+/// Adds the cases of one data type and operation.
 void add_cases(const Options& options, Collective collective, ina_dtype dtype, ina_op op, int ranks,
                std::vector<Case>& cases) {
   const size_t width = ina_dtype_size(dtype);
@@ -115,7 +115,7 @@ class Worker {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
 
-  /// The same row on all ranks.
+  /// Measures one row on all ranks. Rank 0 alone gets the core's round trip and the switch's time.
   Row measure(const Case& c) {
     Row row{.collective = c.collective,
             .ranks = ranks_,
@@ -178,8 +178,8 @@ class Worker {
     if (direct(c)) return {static_cast<const std::byte*>(registered_->result()), bytes};
     return {plain_recv_->data(), bytes};
   }
-  /// Whether the switch writes the result: where all ranks get it, in blocks that begin at its
-  /// units.
+  /// True if the switch writes the result: all ranks get it, in registered memory and in blocks
+  /// that begin at its units.
   bool direct(const Case& c) const {
     const uint64_t block = c.bytes / static_cast<uint64_t>(ranks_);
     return options_.registered && shape_.to_all &&
@@ -247,7 +247,7 @@ class Worker {
     return gather_->max(operations > 0 ? fastest_ns : 1);
   }
 
-  /// The same on all ranks, because the estimate is.
+  /// The number of iterations is equal on all ranks, because the estimate is.
   int iterations_for(int64_t estimate_ns) const {
     if (options_.iterations > 0) return options_.iterations;
     const double fit =

@@ -414,7 +414,7 @@ class Ask : public ByWorker {
   uint64_t asked_ = 0;
 };
 
-/// The same attack by several jobs at once.
+/// An attack by several jobs at once.
 class Several : public Attack {
  public:
   Several(size_t jobs, const std::function<std::unique_ptr<Attack>(size_t)>& make_one) {

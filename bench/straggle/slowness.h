@@ -39,7 +39,7 @@ class Slowness {
   Time done(Time start, Time work);
 
  private:
-  /// Whether the worker is slow at `now`, and until when that stays so.
+  /// True if the worker is slow at `now`; `until` becomes the time until when that stays so.
   bool slow_at(Time now, Time& until);
 
   Pattern pattern_;

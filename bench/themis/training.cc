@@ -8,7 +8,7 @@ namespace {
 using themis::Collective;
 using themis::Request;
 
-/// Of the forward pass, and twice that backwards (inputs and weights).
+/// The forward pass counts once, the backward one twice (inputs and weights).
 constexpr double kPasses = 3;
 constexpr double kOperationsPerMultiplication = 2;
 

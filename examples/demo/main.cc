@@ -62,7 +62,7 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   return command_line::parse(app, argc, argv);
 }
 
-/// The same training in this process, without a switch.
+/// Trains in this process, without a switch, to compare with the ranks.
 std::vector<EpochStats> train_reference(const Options& options, const Split& data,
                                         const TerminationSignals& signals) {
   Mlp<float> network(options.launch.hyper.widths, options.launch.hyper.seed);

@@ -47,7 +47,7 @@ struct Outcome {
   bool passed() const { return weights_equal && heldout_accuracy() >= kRequiredAccuracy; }
 };
 
-/// Whether there is at least one and all are the same, byte for byte.
+/// True if there is at least one and all are the same, byte for byte.
 bool bitwise_equal(std::span<const std::vector<std::byte>> all);
 
 /// From the status that the switch's control socket answers. Throws nlohmann::json::exception if a

@@ -28,7 +28,7 @@ class HeldType {
 
   MPI_Datatype get() const { return type_; }
   MPI_Aint extent() const { return extent_; }
-  /// Of one element; none if they are more than MPI's functions for packing count.
+  /// Bytes of one element; none if they are more than MPI's functions for packing count.
   std::optional<size_t> bytes() const { return bytes_; }
   /// A predefined type without gaps. The elements of others may lie in another order than they are
   /// sent in.
@@ -124,7 +124,7 @@ class Blocks {
   char* data_;
 };
 
-/// Whether two ranges of memory have a byte in common.
+/// True if two ranges of memory have a byte in common.
 bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes);
 
 }  // namespace ina::mpi

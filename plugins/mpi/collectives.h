@@ -33,7 +33,7 @@ class Collective {
   /// memory, a datatype where the ranks' may differ) would let some ranks wait in the switch for
   /// others that wait in MPI.
   virtual const char* why_not() const { return nullptr; }
-  /// Of the message, for the report.
+  /// Bytes of the message, for the report.
   virtual size_t bytes() const { return 0; }
   /// Starts it. A status of libina's.
   virtual int begin(ina_context* context, ina_request** request) = 0;

@@ -17,8 +17,8 @@ class Communicator {
  public:
   /// The one of `comm`, which all ranks ask for in the same call of theirs.
   static Communicator& of(MPI_Comm comm);
-  /// The same if its ranks have agreed, and null before: for calls that must not wait. All ranks
-  /// make their collective calls in the same order, so all get the same.
+  /// The one of `comm` if its ranks have agreed, and null before: for calls that must not wait. All
+  /// ranks make their collective calls in the same order, so all get the same.
   static Communicator* known(MPI_Comm comm);
   /// After World::join().
   static void begin();

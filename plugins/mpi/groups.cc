@@ -18,8 +18,8 @@ namespace {
 /// Free groups of which the ranks choose one. They may have freed their communicators in different
 /// orders, but hardly in very different ones.
 constexpr size_t kMostOffers = 16;
-/// Of a job of its own, where there are more processes than a job may have: one of them may have no
-/// switch.
+/// Time to join a group's own job, which it has where there are more processes than a job may have:
+/// one of them may have no switch.
 constexpr int64_t kJoinUs = 30'000'000;
 constexpr const char* kNone = "no group of the switch";
 

@@ -46,7 +46,7 @@ class Group {
   /// Tells the others, if the ranks have disagreed.
   void tell();
   void started(std::shared_ptr<Request> request);
-  /// Of an operation that has ended.
+  /// Forgets the request of an operation that has ended.
   void completed(const Request* request);
   /// MPI ends: operations under way are given up.
   void abandon();

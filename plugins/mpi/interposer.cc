@@ -69,7 +69,7 @@ int blocking(const char* function, MPI_Comm comm, Make make, Leave leave) {
   return status;
 }
 
-/// The same with a unique_ptr of `make`.
+/// `make` gives the call as a unique_ptr of a Collective, `leave` is MPI's own function.
 template <class Make, class Leave>
 int nonblocking(const char* function, MPI_Comm comm, MPI_Request* request, Make make, Leave leave) {
   if (comm == MPI_COMM_NULL || self() == MPI_COMM_NULL) return leave();

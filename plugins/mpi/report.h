@@ -9,7 +9,7 @@
 
 namespace ina::mpi {
 
-/// Of this rank. Any thread.
+/// Report of this rank's calls, taken or left to MPI. Any thread may use it.
 class Report {
  public:
   static Report& of_process();

@@ -33,8 +33,8 @@ std::shared_ptr<Request> shared(void* state) {
 
 namespace {
 
-/// Of libopen-pal: MPI calls `look` whenever it sees to its messages. It returns how much it has
-/// done. Null in a version that has it no longer.
+/// A function of libopen-pal: MPI calls `look` whenever it sees to its messages. `look` returns how
+/// much it has done. Null in a version that has the function no longer.
 using Register = int (*)(int (*look)());
 Register progress_register() {
   static const auto found =
@@ -64,7 +64,7 @@ class Watched {
 
  private:
   Watched() { progress_register()(&Watched::look); }
-  /// Of one thread at a time, and not from within itself.
+  /// Lets one thread at a time look, and none from within its own look.
   int look_at_all() {
     if (busy_.test_and_set(std::memory_order_acquire)) return 0;
     {

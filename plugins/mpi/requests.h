@@ -21,12 +21,12 @@ class Request : public std::enable_shared_from_this<Request> {
  public:
   Request(std::unique_ptr<Collective> call, std::shared_ptr<Group> group, ina_request* operation);
 
-  /// Whether this MPI has a way to be asked to look.
+  /// True if this MPI has a way to be asked to look.
   static bool offered();
   /// Makes the request.
   int announce(MPI_Request* request);
 
-  /// Whether MPI has been told just now. One that another thread looks at is left to that.
+  /// True if MPI has been told just now. A request that another thread looks at is left to it.
   bool look();
 #if !defined(OPEN_MPI)
   /// MPICH does not look when it is asked for the status of one.

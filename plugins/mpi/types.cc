@@ -55,7 +55,7 @@ std::optional<ina_op> operation_of(MPI_Op op) {
   return std::nullopt;
 }
 
-/// Whether MPI's logical operations take the type: all zeros are false, all else is true.
+/// True if MPI's logical operations take the type: all zeros are false, all else is true.
 bool has_truth(MPI_Datatype type) {
   for (const MPI_Datatype known : {MPI_C_BOOL,        MPI_CXX_BOOL,      MPI_SIGNED_CHAR,
                                    MPI_SHORT,         MPI_INT,           MPI_LONG,
@@ -68,7 +68,7 @@ bool has_truth(MPI_Datatype type) {
   return false;
 }
 
-/// Of truth values, which INA_BOOL has one bit for.
+/// libina's operation on truth values, which are a bit each in INA_BOOL.
 std::optional<ina_op> logical_operation_of(MPI_Op op) {
   if (op == MPI_LAND) return INA_BAND;
   if (op == MPI_LOR) return INA_BOR;
@@ -99,7 +99,7 @@ std::optional<Reduction> reduction_of(MPI_Datatype type, MPI_Op op) {
   if (type == MPI_BYTE && !is_bitwise(*operation)) return std::nullopt;
   // libina's sums and products of bytes saturate.
   if (one_byte && !order && !is_bitwise(*operation)) return std::nullopt;
-  // Of wider numbers without sign it has the bits of sums, but not the order.
+  // libina has the bits of sums of wider numbers without sign, but not their order.
   if (!one_byte && order && element->kind == Kind::kUnsigned) return std::nullopt;
   return Reduction{element->dtype, *operation, ina_dtype_size(element->dtype)};
 }

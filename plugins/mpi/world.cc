@@ -131,7 +131,7 @@ void World::join_job() {
   if (rank_ == all_failed.front())
     std::fprintf(stderr, "ina: MPI goes on without the switch: %s: %s\n",
                  ina_status_name(joining.status()), joining.text().c_str());
-  // The same rank again ends a job that still waits for ranks.
+  // A second join by this rank ends a job that still waits for ranks.
   if (!joining.ended()) Apart(call).leave_alone();
   joining.leave_alone();
 }

@@ -18,7 +18,7 @@ namespace {
 // The bound of libina's displacements.
 constexpr size_t kMostElements = (size_t{1} << 46) - 1;
 
-// Of a group, between its operations.
+// Bound of the memory that a group keeps between its operations.
 constexpr int64_t kMostKeptBytes = int64_t{64} << 20;
 
 uintptr_t address(const at::Tensor& tensor) {

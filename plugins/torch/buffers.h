@@ -30,7 +30,7 @@ void require_writable(const char* function, const std::vector<at::Tensor>& tenso
 std::pair<uintptr_t, uintptr_t> extent(const at::Tensor& tensor);
 bool overlap(const at::Tensor& a, const at::Tensor& b);
 
-/// Whether they lie contiguous, one directly after the other.
+/// True if the tensors lie contiguous, one directly after the other.
 bool in_a_row(const std::vector<at::Tensor>& tensors);
 
 /// Copies of tensors, at least one and all of one type, one directly after the other. Their memory
@@ -52,7 +52,7 @@ class Blocks {
  public:
   enum class Use { kRead, kWrite };
   Blocks(const std::vector<at::Tensor>& tensors, Use use, size_t units);
-  /// Of one tensor that is the blocks of all ranks, one after the other.
+  /// A contiguous tensor for one that holds the blocks of all ranks, one after the other.
   static at::Tensor flat(const at::Tensor& tensor, Use use);
 
   void* data() const { return data_; }

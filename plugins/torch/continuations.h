@@ -28,7 +28,7 @@ class Continuations : public std::enable_shared_from_this<Continuations> {
 
   /// Waits until they have run, at most until `end`. `check`: see Operation::wait. Not in one.
   void await_all(Clock::time_point end, void (*check)());
-  /// Of all jobs of the process.
+  /// Waits for the continuations of all jobs of the process.
   static void await_all_of_process(Clock::time_point end, void (*check)());
 
   /// The depth of operations that this thread starts.

@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 
 class Operation;
 
-/// Of any time that a caller gives: libina's longest is not much longer.
+/// Bound of any time that a caller gives: libina's longest is not much longer.
 constexpr milliseconds kLongest = std::chrono::hours(30 * 365 * 24);
 
 struct JobOptions {
@@ -73,8 +73,8 @@ class Job : public std::enable_shared_from_this<Job> {
   /// Throws ina::Exception.
   ina_stats stats() const;
 
-  /// Of a caller that is about to learn that another rank has left. Where that one has failed, this
-  /// gives it the time to say so: programs report the error that comes first. `check`: see
+  /// Delays a caller that is to learn that another rank has left. Where that rank has failed, it
+  /// has the time to say so: programs report the error that comes first. `check`: see
   /// Operation::wait.
   void await_first_cause(void (*check)());
 
@@ -96,8 +96,8 @@ class Job : public std::enable_shared_from_this<Job> {
 
   const JobOptions options_;
   std::mutex joining_mutex_;  ///< taken first: one joins, which may take long
-  /// Of the following members. Users of the context share it, because the library calls back, and
-  /// wants the text of an error, while another one waits.
+  /// Lock of the following members. Users of the context share it, because the library calls back,
+  /// and wants the text of an error, while another one waits.
   mutable std::shared_mutex mutex_;
   ina_context* context_ = nullptr;
   bool left_ = false;

@@ -43,11 +43,11 @@ class Operation : public std::enable_shared_from_this<Operation> {
              const std::function<int(ina_context*, ina_request**)>& begin);
   /// Keeps something else until the end. Before it is started.
   void hold(std::shared_ptr<void> thing) { kept_ = std::move(thing); }
-  /// Of one that is not started: it has ended, well if `error` is nullptr.
+  /// Ends an operation that is not started: well if `error` is nullptr.
   void end(std::exception_ptr error);
 
   bool done() const;
-  /// Of one that has failed, else nullptr.
+  /// The error of an operation that has failed, else nullptr.
   std::exception_ptr error() const;
 
   /// Its error, if any, to the caller, who may be told a little later (Job::await_first_cause).

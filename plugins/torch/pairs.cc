@@ -23,7 +23,7 @@ constexpr milliseconds kForThreads{1000};
 constexpr const char* kSends = "sends";
 constexpr const char* kReceives = "receives";
 
-/// Of the jobs' two ranks, 0 sends to 1.
+/// In a job of two ranks, 0 sends to 1.
 constexpr std::array<int, 2> kForwards{1, INA_NOBODY};
 
 size_t bytes_of(const at::Tensor& tensor) {

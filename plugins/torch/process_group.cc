@@ -309,7 +309,7 @@ WorkPtr ProcessGroupIna::sum_up(Call call, at::Tensor flat, const c10d::ReduceOp
   });
 }
 
-/// Of all ranks, by rank. Waits for them.
+/// Gathers a number of each rank, by rank. Waits for them.
 at::Tensor ProcessGroupIna::gather_number(const char* function, int64_t number,
                                           milliseconds timeout) {
   const at::Tensor own = at::full({1}, number, at::kLong), all = at::empty({getSize()}, at::kLong);

@@ -35,12 +35,12 @@ class ProcessGroupIna : public GroupBase {
   ~ProcessGroupIna() override;
 
   const std::string getBackendName() const override { return "ina"; }
-  /// Of operations that start afterwards.
+  /// Sets the timeout of operations that start afterwards and have none of their own.
   void setTimeout(milliseconds timeout) override { timeout_ = timeout; }
   /// Waits for the operations that run, each with its own timeout. `check`: see Operation::wait.
   void drain(void (*check)());
-  /// The same, and leaves the group's jobs. The destructor does it. Nothing of the group is left
-  /// then: threads, connections, or references to the store.
+  /// Waits for the operations that run, and leaves the group's jobs. The destructor does it, unless
+  /// Python ends. Then no threads, connections or references to the store of the group are left.
   void shutdown() override;
   /// Leaves them at once; operations that still run end with an error on all ranks.
   void abort() override { leave(milliseconds(0)); }
@@ -55,7 +55,7 @@ class ProcessGroupIna : public GroupBase {
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
-  /// The same from one tensor into another one, which may lie in a result buffer.
+  /// All-reduces one tensor into another one, which may lie in a result buffer.
   WorkPtr allreduce_into(const at::Tensor& from, const at::Tensor& to,
                          const c10d::AllreduceOptions& options);
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override {

@@ -8,8 +8,8 @@
 
 namespace ina::plugin {
 
-/// Of one COO tensor on the CPU: an entry is as many indices as it has sparse dimensions, and a
-/// value, which is a tensor where it has dense ones.
+/// Entries of a COO tensor on the CPU. An entry is as many indices as it has sparse dimensions, and
+/// a value, which is a tensor where it has dense ones.
 class SparseEntries {
  public:
   explicit SparseEntries(const at::Tensor& tensor);

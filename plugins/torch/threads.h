@@ -15,7 +15,7 @@ void group_made();
 /// A process group needs them no more. After the last one, threads without work end at once, and
 /// the call waits for them, at most `timeout`.
 void group_left(std::chrono::milliseconds timeout);
-/// Whether threads without work should end.
+/// True if no group is left: threads without work should end.
 bool no_group();
 
 /// Has `wake` called when the last group has left, to wake threads that look at no_group().

@@ -26,8 +26,8 @@ class WorkIna : public c10d::Work {
           void (*check)());
   /// Tells the profiler of its end. Before its operation is started.
   static void watch(const c10::intrusive_ptr<WorkIna>& work);
-  /// Of a collective: where its continuations wait for their turn, and how long after they were
-  /// asked for.
+  /// Gives a collective the place where its continuations wait for their turn, and the pause after
+  /// they were asked for.
   void set_order(std::shared_ptr<Continuations> order, std::chrono::microseconds pause) {
     order_ = std::move(order);
     pause_ = pause;

@@ -1,4 +1,4 @@
-// Whether memory can be written.
+// A check whether memory can be written.
 #pragma once
 
 #include <cstddef>

@@ -35,7 +35,7 @@ constexpr uint64_t kLongestTimeoutS = UINT32_MAX / 1000;
 constexpr useconds_t kDrainIntervalUs = 100'000;
 constexpr useconds_t kRemoteDrainIntervalUs = 1'000'000;
 
-/// Of some commands.
+/// Options of all commands; each uses some.
 struct Options {
   Common common;
   std::string job;

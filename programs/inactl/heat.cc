@@ -28,8 +28,8 @@ constexpr Age kAges[] = {{1'000, "░", "waits below 1 ms", 33},
                          {10'000, "▒", "below 10 ms", 40},
                          {1'000'000, "▓", "below 1 s", 220},
                          {UINT64_MAX, "█", "longer", 196}};
-/// Of a slot that keeps a result for workers that lost it (policy static), for as long as no other
-/// fragment wants it.
+/// Glyph of a slot that keeps a result for workers that lost it (policy static), for as long as no
+/// other fragment wants it.
 constexpr const char* kKept = "-";
 constexpr int kKeptColour = 244;
 

@@ -40,7 +40,7 @@ struct Heat {
   std::vector<Job> jobs;  ///< those with most cells first
   std::vector<State> states;
   uint64_t preemptions = 0;  ///< of all jobs, since the switch started
-  uint64_t collisions = 0;   ///< likewise
+  uint64_t collisions = 0;   ///< of all jobs, since the switch started
 };
 
 /// `slots`: the switch's answer to Slots; `status`: of the same switch.

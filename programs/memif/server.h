@@ -91,8 +91,8 @@ class Server final : private Interfaces {
   std::optional<control::Listener> listener_;
   std::vector<Connected> connected_;  ///< in the order they came
   std::vector<pollfd> polled_;
-  /// Of the users, in time of this thread and of the doorman. The thread has packets to pass on, so
-  /// that their share is less than that of the switch's conductor.
+  /// Share of the users in the time of this thread and of the doorman. The thread has packets to
+  /// pass on, so that their share is less than that of the switch's conductor.
   control::WorkBudget budget_{{.burst_ns = 2'000'000, .one_in = 10}};
   Nanos accept_again_ = 0;  ///< until then connections wait in the backlog
 };

@@ -20,7 +20,7 @@ struct Options {
   std::string output = "-";
 };
 
-/// Of which only the sizes matter, until it is measured.
+/// A topology of which only the sizes matter, until it is measured.
 std::string topology_of(const std::vector<uint32_t>& sizes) {
   std::string yaml = "dimensions:\n";
   for (const uint32_t size : sizes)
@@ -30,7 +30,7 @@ std::string topology_of(const std::vector<uint32_t>& sizes) {
   return yaml;
 }
 
-/// The same ranks over other switches.
+/// Contexts of this job's ranks over other switches.
 std::vector<Context> rails_of(const Options& options) {
   std::vector<Context> rails;
   for (const std::string& url : options.rails) {

@@ -25,7 +25,7 @@ using redistribution::Plan;
 using redistribution::Problem;
 
 constexpr int kWrongPlan = 1;
-/// Of the buffers of all ranks together, and of elements of 4 bytes.
+/// Limit for the buffers of all ranks together, with elements of 4 bytes.
 constexpr uint64_t kMostVerifiedBytes = uint64_t{4} << 30;
 
 constexpr const char* kNotation =

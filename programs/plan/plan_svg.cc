@@ -191,7 +191,7 @@ class Drawing {
     return busy_ps;
   }
 
-  /// Whether a bar is no more than an edge beside the one before it.
+  /// True if both bars are alike and narrow, without a gap; `before` may be a run of such bars.
   bool runs_on(const Bar& before, const Bar& next) const {
     const auto is_narrow = [this](const Bar& bar) {
       return x_of(bar.end_ps) - x_of(bar.start_ps) < kSeam;

@@ -40,7 +40,7 @@ class JobServer {
   /// The transport did not take all.
   bool has_unsent() const { return fallback_->has_output(); }
   client::Transport& transport() { return *transport_; }
-  /// The same; null: it is an Ethernet port.
+  /// The transport, if it is one over shared memory; null: it is an Ethernet port.
   client::ShmTransport* shm() const { return shm_; }
 
  private:
@@ -55,7 +55,7 @@ class JobServer {
   client::BulkCopier copier_{1, 1};
   std::unique_ptr<client::Transport> transport_;
   client::FrameTransport* frames_ = nullptr;  ///< transport_, if it is such a one
-  client::ShmTransport* shm_ = nullptr;       ///< the same
+  client::ShmTransport* shm_ = nullptr;       ///< transport_, if it is over shared memory
   std::optional<aggregator::Fallback> fallback_;
   bool mismatch_reported_ = false;
 };

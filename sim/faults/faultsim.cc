@@ -213,7 +213,7 @@ void print_table(const Options& options, const Findings& findings) {
              INA_COMMIT);
 }
 
-/// Whether the absence of the rule showed.
+/// Says whether the absence of the rule showed.
 void print_verdict(const Options& options, const Findings& findings) {
   if (findings.violations != 0)
     fmt::print("without {}: seed {} fails\n", options.without, findings.first_failing);

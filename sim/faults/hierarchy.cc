@@ -41,7 +41,7 @@ bool gets_all(themis::Collective what) {
   return what == themis::Collective::kAllGather || what == themis::Collective::kAllToAll;
 }
 
-/// Of rates and latencies by which chunks go different ways. Switches carry all of it out.
+/// A topology with rates and latencies by which chunks go different ways. Switches carry it out.
 themis::Topology draw_topology(Random& random, const HierarchyPlan& hierarchy) {
   themis::Topology topology;
   for (const uint32_t size : hierarchy.sizes)

@@ -149,7 +149,7 @@ std::vector<Block> draw_roles(Random& random, Collective collective, const Opera
   return blocks;
 }
 
-/// The same in chunks, in any order: their owners need not lie next to each other.
+/// Cuts blocks into chunks, in any order: their owners need not lie next to each other.
 std::vector<Block> cut_up(Random& random, const std::vector<Block>& blocks, uint32_t per_fragment) {
   if (chance(random, 30)) return blocks;
   const uint64_t chunk = chance(random, 70) ? per_fragment * (1 + upto(random, 3))

@@ -29,7 +29,7 @@ struct PlannedOperation {
   /// The right sums, by element of the operation.
   std::vector<double> sums;
 
-  // Of a redistribution (sim/faults/redistribution.h), which is in place.
+  // Members for a redistribution (sim/faults/redistribution.h), which is in place.
   std::shared_ptr<const redistribution::Plan> redistribution;  ///< none: a collective
   std::vector<std::vector<std::byte>> targets;  ///< by worker: the beginning of `send` afterwards
   std::vector<std::pair<uint64_t, uint64_t>> payloads;  ///< by worker: bytes sent and received

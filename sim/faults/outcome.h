@@ -23,7 +23,7 @@ struct Outcome {
   uint64_t dropped = 0;
   uint64_t preemptions = 0;
   uint64_t redistributions = 0;  ///< that a worker of rank 0 has completed
-  uint64_t reproducible = 0;     ///< likewise: reductions of floats
+  uint64_t reproducible = 0;     ///< reductions of floats that a worker of rank 0 has completed
   uint64_t hierarchical = 0;     ///< groups of collectives by Themis's plans, likewise
   uint64_t groups = 0;           ///< sums of several contributions in one pass
   uint64_t grouped = 0;          ///< contributions in them

@@ -107,7 +107,7 @@ Plan draw_plan(Random& random, const Problem& drawn) {
   return cut && cut->pieces().count <= kMostPieces ? *cut : plan;
 }
 
-/// The same plan with a fault that the simulator must notice.
+/// Puts a fault into the plan that the simulator must notice. A plan without steps may stay whole.
 Plan broken(const Plan& plan, BrokenPlans how) {
   Problem problem = plan.problem();
   std::vector<redistribution::StepChoice> steps;

@@ -48,7 +48,7 @@ std::vector<uint64_t> draw_counts(Random& random, uint32_t workers, uint64_t ele
   return counts;
 }
 
-/// Of one rank. In place, its block is received where it lies in `send`.
+/// Table of one rank. In place, its block is received where it lies in `send`.
 std::shared_ptr<const BlockTable> table_of(const PlannedOperation& plan, uint32_t rank, Rank root,
                                            const std::vector<uint64_t>& counts,
                                            uint32_t per_fragment) {

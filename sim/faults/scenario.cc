@@ -302,7 +302,7 @@ void choose_reproducible(Scenario& scenario, const Restrictions& restrictions) {
   }
 }
 
-/// Likewise some are long operations in large windows, of jobs that die.
+/// Some seeds are long operations in large windows, of jobs that die. From dice of its own.
 std::optional<Scenario> choose_long(uint64_t seed, const Restrictions& restrictions) {
   Dice dice(seed * 0x2545f4914f6cdd1d + 9);
   if (is_restricted(restrictions) || !dice.chance(0.03)) return std::nullopt;

@@ -29,10 +29,10 @@ struct JobPlan {
   uint32_t park_room = 0;  ///< of each worker, over all lanes; 0: the fallback keeps what is parked
   bool lossy_link = false;  ///< client::EngineConfig::lossy_link
   Nanos join_patience = 0;  ///< aggregator::Joining::patience
-  /// Of which its operations are drawn. Empty: all-reduces.
+  /// Collectives of which its operations are drawn. Empty: all-reduces.
   std::vector<Collective> collectives;
   uint32_t redistributions = 0;  ///< of a hundred of its operations
-  uint32_t reproducible = 0;     ///< likewise
+  uint32_t reproducible = 0;     ///< of a hundred of its operations
   uint64_t chunk_bytes = 512;    ///< client::RankOrder::Job::chunk_bytes
 };
 
@@ -107,7 +107,7 @@ struct Restrictions {
   /// All jobs have operations of these alone.
   std::vector<Collective> collectives{};
   bool redistributions = false;  ///< all operations of all jobs are
-  bool reproducible = false;     ///< likewise: reductions of floats, in the reproducible mode
+  bool reproducible = false;     ///< all operations are reproducible reductions of floats
   bool hierarchies = false;      ///< there is nothing else
   bool mismatch = false;         ///< Scenario::mismatch
   bool policy_changes = false;   ///< of all restarts of the switch, and there are some

@@ -184,7 +184,7 @@ const PlannedOperation& World::plan_of(const Worker& worker, size_t plan) const 
   return plan == job.deviating_plan && worker.rank == job.deviant ? job.deviation : job.plans[plan];
 }
 
-/// Whether any party sees that job 0's workers disagree.
+/// True if any party sees that job 0's workers disagree.
 bool World::knows_of_mismatch() const {
   const Job& job = *jobs_[0];
   const auto sees = [](const auto& fallback) { return fallback && fallback->mismatch(); };
@@ -590,7 +590,7 @@ void World::release_held(Worker& worker) {
   }
 }
 
-/// Of so many packets the transport takes a prefix.
+/// Length of the prefix of so many packets that the transport takes.
 size_t World::taken(Job& job, size_t packets) {
   if (!job.dices() || job.random() % 8 != 0) return packets;
   return 1 + job.random() % packets;

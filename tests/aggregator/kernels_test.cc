@@ -762,7 +762,7 @@ TEST_P(TargetTest, OperationsOfBool) {
   }
 }
 
-// Of as many workers as a job may have, in any order and grouping.
+// Products of up to as many factors as a job may have workers, in any order and grouping.
 template <class T>
 void expect_true_products(DType dtype) {
   Random random(13);

@@ -23,7 +23,7 @@ JobSpec spec_of(bool if_it_pays = false) {
 
 class LateWorkersTest : public ::testing::Test {
  protected:
-  /// Whether a fragment with these contributions waits for late workers alone, if the newest one is
+  /// True if a fragment with these contributions waits for late workers alone, if the newest one is
   /// `behind` fragments further.
   bool late_only(Bitmap bits, Nanos now, uint64_t behind = 100, Bitmap at_fallback = 0) {
     Slot slot;

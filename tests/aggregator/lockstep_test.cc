@@ -1,4 +1,4 @@
-// Whether straggler help pays: workers' progress beside that of workers in lockstep.
+// The verdict on straggler help: workers' progress beside that of workers in lockstep.
 #include "aggregator/lockstep.h"
 
 #include <gtest/gtest.h>

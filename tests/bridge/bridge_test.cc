@@ -72,7 +72,7 @@ TEST_F(BridgeTest, WhatIsKnownInOneVlanIsUnknownInAnother) {
   const Decision there = tagged(1, 2, 10, 1);
   EXPECT_EQ(there.to, To::kPort);
   EXPECT_EQ(there.port, 0);
-  // The same address elsewhere in another VLAN is somebody else.
+  // An address that is seen elsewhere, in another VLAN, is somebody else's.
   tagged(9, 1, 20, 2);
   EXPECT_EQ(tagged(1, 2, 10, 1).port, 0);
   EXPECT_EQ(tagged(1, 2, 20, 1).port, 2);

@@ -555,7 +555,7 @@ std::vector<Other> plans() {
 }
 
 std::vector<Other> others() {
-  // Of each rank: they are written to.
+  // Each rank has its own: they are written to.
   static thread_local std::byte memory[64];
   static thread_local ina_plan* no_plan = nullptr;
   static thread_local ina_plan_facts wrong_facts{1, 0, 0, 0, 0, 0, 0, 0, 0};

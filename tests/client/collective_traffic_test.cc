@@ -21,7 +21,7 @@ using test::TrafficCount;
 constexpr uint32_t kSlotBytes = 8192;
 constexpr uint32_t kWindow = 256;
 
-/// Of each collective, the traffic of the rank with the most overhead.
+/// By collective, the traffic of the rank with the most overhead.
 using Overheads = std::map<std::string, Traffic>;
 
 /// Runs every collective; payload must be exact at each rank.

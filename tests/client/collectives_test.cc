@@ -257,7 +257,7 @@ class Round {
     context_.permute<T>(values<T>(rank_, 0, count_), recv, destinations);
     expect_equal(recv, receives ? values<T>(source, 0, count_) : std::vector<T>(count_, kGuard),
                  "permute");
-    // The same with a size for each pair.
+    // Sends and receives with a size for each pair.
     const int destination = destinations[static_cast<size_t>(rank_)];
     const auto sent = values<T>(rank_, 1, own_count());
     recv.assign(receives ? counts_[static_cast<size_t>(source)] : 0, kGuard);
@@ -421,7 +421,7 @@ TEST(CollectivesReproducible, SharesHaveTheBitsOfAnAllReduce) {
             context.reduce<float>(send, at_root, 1, op);
             if (rank == 1) expect_bits(at_root, whole);
             if (rank != 1 && send.size() > 100'000) {
-              // Of a product a rank gets the others' contributions to its share.
+              // For a product a rank gets the others' contributions to its share.
               const size_t most = op == INA_PROD ? sizeof(float) * send.size() : send.size();
               EXPECT_LT(context.stats().bytes_received - before.bytes_received, most)
                   << "sums that were for another rank";

@@ -30,7 +30,7 @@ std::vector<uint64_t> counts_for(uint32_t slot_bytes) {
 #endif
 }
 
-/// The same of a rank's block: the smallest, those around a fragment's border, and many.
+/// Elements of a rank's block: the smallest, those around a fragment's border, and many.
 std::vector<uint64_t> blocks_for(uint32_t slot_bytes) {
 #ifdef INA_SLOW_BUILD
   return {1, slot_bytes / 4 + 1};

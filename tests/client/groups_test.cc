@@ -902,7 +902,7 @@ class Attendance {
 
 std::atomic<bool> held{false};
 
-/// Of a signal: keeps its thread where it is.
+/// A signal's handler: keeps its thread where it is.
 void hold_still(int) {
   const int before = errno;
   const timespec pause{0, 100'000};

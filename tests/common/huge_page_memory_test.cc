@@ -17,7 +17,7 @@ struct alignas(64) Line {
 };
 using Lines = std::pmr::vector<Line>;
 
-/// Whether the kernel was told that the address is to be in a huge page (proc(5), VmFlags).
+/// True if the kernel was told that the address is to be in a huge page (proc(5), VmFlags).
 bool wants_huge_pages(const void* address) {
   const auto wanted = reinterpret_cast<uintptr_t>(address);
   std::ifstream maps("/proc/self/smaps");

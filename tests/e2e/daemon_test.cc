@@ -63,7 +63,7 @@ class DaemonTest : public testing::Test {
     int status = 0;
     std::string said;
   };
-  /// Of a switch that will not serve; it tells its standard error.
+  /// Starts a switch that will not serve; it says why on its standard error.
   static Ended failed_start(const std::string& arguments) {
     Process daemon(
         {"/bin/sh", "-c", std::string("exec ") + INA_SWITCHD + " " + arguments + " 2>&1"});

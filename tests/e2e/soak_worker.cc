@@ -61,7 +61,7 @@ void run_one(ina::test::CollectiveGrid& grid, Draw& draw, uint64_t ranks) {
   grid.once(collective, dtype, op, whole);
 }
 
-/// Whether rank 0 was told to end; all ranks get the same answer.
+/// True if rank 0 was told to end; all ranks get the same answer.
 bool all_end(ina_context* context) {
   int32_t mine = enough;
   int32_t sum = 0;

@@ -132,7 +132,7 @@ TEST_F(StartTest, WhatTheCheckSaysTheStartKeeps) {
       ++started;
       continue;
     }
-    // The same sentences.
+    // The start fails with the check's sentences.
     EXPECT_EQ(daemon.wait(), 1) << log();
     std::istringstream lines(checked.output);
     for (std::string line; std::getline(lines, line);)

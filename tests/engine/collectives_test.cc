@@ -80,7 +80,7 @@ class CollectivesTest : public testing::Test {
     return {packets, packets + count};
   }
 
-  /// Of the latest operation, whose first fragment is number 0.
+  /// A result for the latest operation, whose first fragment is number 0.
   RxPacket result_of(uint64_t seq, Origin origin = Origin::kSwitch) const {
     RxPacket packet;
     packet.message.type = Type::kResult;

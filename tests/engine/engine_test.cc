@@ -258,7 +258,7 @@ TEST_F(LossyLinkTest, ALossShrinksTheWindowFurtherWhenRoundTripsTellOfQueues) {
   engine_ = Engine(patient);
   submit(64 * 100'000);
   Nanos now = 0;
-  // Of each round the last one is lost, and then sent again, as the next round overtakes it.
+  // Each round loses its last packet, which is sent again as the next round overtakes it.
   const auto round = [&](Nanos rtt) {
     auto packets = send_all(now);
     std::ranges::sort(packets, {}, [](const TxPacket& packet) { return packet.message.seq; });

@@ -21,7 +21,7 @@ namespace {
 constexpr size_t kUdpChecksumAt = 40;
 constexpr size_t kElements = 256;
 
-/// Of the whole datagram with its pseudo header: 0 if a checksum in it is right.
+/// Sum of the whole datagram with its pseudo header: 0 if a checksum in it is right.
 uint16_t udp_sum(const Bytes& frame) {
   Bytes sum(frame.begin() + 26, frame.begin() + 34);  // addresses
   sum.resize(12);

@@ -12,7 +12,7 @@ EthdevPortConfig good() {
   return config;
 }
 
-/// Of a good configuration after `change`; empty: there is none.
+/// The error of a good configuration after `change`; empty: there is none.
 template <class Change>
 std::string error_after(Change change) {
   EthdevPortConfig config = good();

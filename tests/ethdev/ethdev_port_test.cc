@@ -225,7 +225,7 @@ TEST_F(EthdevPortTest, EveryFrameHasOneFate) {
        DropReason::kNotIna},
       {encoded([](Envelope& e, Message&, Payload&) { ++e.destination.ip; }), DropReason::kNotIna},
       {arp_request(kWorkers[0], kWorkers[1].ip), DropReason::kNotIna},
-      // Of nobody who is bound.
+      // From an address that is not bound.
       {encoded([](Envelope& e, Message&, Payload&) { ++e.source.ip; }), DropReason::kUnknownSource},
       {encoded([](Envelope& e, Message&, Payload&) { ++e.source.udp_port; }),
        DropReason::kUnknownSource},

@@ -32,7 +32,7 @@ inline std::vector<std::byte> sum_of(uint32_t job, uint32_t seq, Bitmap bits) {
   return payload;
 }
 
-/// Whether `payload` is the sum of `bits`' contributions.
+/// True if `payload` is the sum of `bits`' contributions.
 inline bool is_sum(const std::byte* payload, uint32_t bytes, uint32_t job, uint32_t seq,
                    Bitmap bits) {
   return bytes == kPayloadBytes &&

@@ -52,7 +52,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   testing::Bytes frame(bytes, bytes + size - 1);
   if (options & 1) testing::fix_crc(frame);
   if (options & 2) testing::fix_ip_checksum(frame);
-  // Of its exact size, so that a byte beyond it is noticed.
+  // A copy of the exact size shows a read beyond its end.
   const auto exact = std::make_unique<std::byte[]>(frame.size());
   std::copy(frame.begin(), frame.end(), exact.get());
   const auto parsed = wire::parse_frame({exact.get(), frame.size()}, wire::kDefaultUdpPort,

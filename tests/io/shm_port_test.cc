@@ -139,7 +139,7 @@ TEST_F(ShmPortTest, MarksCongestionWhenTheRowsForPayloadsRunOut) {
   EXPECT_EQ(packets[0].message.flags & wire::kFlagEcn, 0) << "the reader has caught up";
 }
 
-// The same endpoint twice stands for two workers.
+// An endpoint that is given twice stands for two workers.
 TEST_F(ShmPortTest, WhatGoesToAllIsAsIfItHadBeenSentToEach) {
   open({1, 8, 16, kSlotBytes, 4, 16});
   std::memset(results_.map.data() + 2 * kSlotBytes, 0x11, 4);
@@ -290,7 +290,7 @@ class ShmPortRings : public ShmPortTest {
     ASSERT_EQ(::write(session_->wake_events[0].get(), &one, sizeof(one)),
               static_cast<ssize_t>(sizeof(one)));
   }
-  /// Whether a sleeper is woken, which then tells the port.
+  /// True if a sleeper is woken, which then tells the port.
   bool heard(Nanos now) {
     epoll_event events[8];
     const int count = ::epoll_wait(port_->epoll_fd(), events, 8, 0);

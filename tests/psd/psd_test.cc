@@ -307,7 +307,7 @@ TEST(Psd, WhatGoesWrongInAJobIsThatJobsAlone) {
   EXPECT_EQ(server.wait(), 0);
 }
 
-// Of the same three owners, jobs wait in the order of their numbers.
+// After a job of the first owner the next owner's has its turn, though the first has more waiting.
 TEST(Psd, OwnersTakeTurns) {
   const SwitchByHand sw;
   Process server = start_server(sw.path());
@@ -359,7 +359,7 @@ test::Peer joined(const TestSwitch& sw, const std::string& job, int rank, int wo
 }
 
 #ifndef INA_SLOW_BUILD  // sanitizers have memory of their own
-/// Of a process, in bytes.
+/// Size of a process's address space in bytes; 0 if there is none.
 rlim_t address_space(pid_t pid) {
   std::ifstream status("/proc/" + std::to_string(pid) + "/status");
   for (std::string line; std::getline(status, line);)

@@ -8,7 +8,7 @@ namespace {
 
 constexpr Nanos kMs = 1'000'000;
 
-/// Of a job that has `remaining` iterations of `iteration` to go.
+/// Priority of a job that has `remaining` iterations of `iteration` to go.
 uint8_t priority_of(uint64_t remaining, Nanos iteration, uint32_t layer = 0) {
   PriorityMeter meter;
   meter.started(0, 0);

@@ -31,7 +31,7 @@ TEST(RedistributionInterpreter, MovesElementsToTheirPlaces) {
 }
 
 TEST(RedistributionInterpreter, NoticesAWrongPlan) {
-  // The same tiles, but for the wrong layout, with which verify() compares.
+  // verify() compares tiles with a layout, as is done here with the right and with the wrong one.
   const Problem problem = problem_of("x=2,y=2", {4}, "x*y", "y*x");
   EXPECT_EQ(verify(*plan_by(problem, Method::kSynthesised))->wrong_elements, 0u);
   Observation seen;

@@ -92,7 +92,7 @@ class Interpreter {
     std::map<uint32_t, std::vector<uint32_t>> queues;  ///< of operations, by channel
     std::map<uint32_t, uint32_t> awaits;
     std::set<uint32_t> ended;
-    /// Of an operation that has given its bytes: bytes that it sent and that others may still need.
+    /// Bytes that an operation with its own result has sent, and that others may still need.
     struct Sent {
       const std::byte* from;
       std::vector<std::byte> bytes;

@@ -222,7 +222,7 @@ TEST(PlanRun, ValuesThinnedOutOrNotTakeTheSameTime) {
 TEST(PlanRun, ByASwitchEachHalfOfASumMovesItsOwnBytes) {
   PlanSpec spec = spec_of(mesh({4}), 1 << 20, 1);
   const PlanOutcome outcome = run_plan(spec);
-  // Of the plan, point to point: the rest of a reduce-scatter and an all-gather.
+  // Point to point, a reduce-scatter and an all-gather each move 3/4 of the bytes.
   EXPECT_EQ(outcome.plan.chunks[0].stages.size(), 2u);
   EXPECT_EQ(outcome.predictions.by_kind_ps, 2 * 3 * int64_t{1 << 20} / 4 * 100);
   // A switch takes all of it and gives a part, and then the other way round.

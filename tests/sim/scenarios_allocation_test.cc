@@ -83,7 +83,7 @@ TEST(Scenario, residual_or_bypassed) {
   EXPECT_EQ(forgetful.counters().slots_used, 1u);
 }
 
-/// Of three contributions one is late; the others are flushed.
+/// Leaves one of three contributions late; the others are flushed.
 void flush_two(Rack& rack) {
   rack.submit_all({1, 10, 100});
   rack.hold({.type = Type::kGrad, .of = 2});
@@ -290,7 +290,7 @@ TEST(Scenario, fcfs_frozen_part_resent) {
 
 // ---- REMIND
 
-/// The same REMIND, three times. Returns the sum.
+/// Delivers one REMIND three times. Returns the sum at each worker.
 Values reminded_thrice(const Script& script) {
   Rack rack(script);
   rack.submit_all({1, 10, 100});

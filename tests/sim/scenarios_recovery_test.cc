@@ -253,7 +253,7 @@ TEST(Scenario, duplicate_have_and_poll) {
   EXPECT_EQ(fallback.results, 1u);
 }
 
-/// The same with the second phase: bound twice, contributed twice, counted once.
+/// A fragment of the second phase is bound twice, contributed twice and counted once.
 TEST(Scenario, duplicate_bind_and_defer) {
   Rack rack(one_job(2));
   rack.submit_all({1, 10});

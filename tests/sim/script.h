@@ -84,7 +84,7 @@ class Rack {
   /// fragment f.
   void submit(uint32_t rank, const std::vector<float>& values, uint32_t job = 0,
               bool in_place = false);
-  /// The same of another collective: a fragment lies at its place in both buffers.
+  /// The worker submits another collective: a fragment lies at its place in both buffers.
   void submit(uint32_t rank, Collective collective, const std::vector<ScriptFragment>& fragments,
               const std::vector<float>& values, uint32_t job = 0, bool in_place = false);
   /// All workers of the job; rank r contributes values[r] to the only fragment.
@@ -119,7 +119,7 @@ class Rack {
   /// Overwrites a finished operation's buffers, as their owner may.
   void scribble(uint32_t rank, uint32_t job = 0);
 
-  /// Of the worker's latest operation, or of an earlier one, counted from 0.
+  /// True if the worker's latest operation is done, or an earlier one, counted from 0.
   bool done(uint32_t rank, uint32_t job = 0, int operation = kAny) const;
   /// One value per fragment, if it is done; empty otherwise. -1: nothing was written there.
   std::vector<float> got(uint32_t rank, uint32_t job = 0, int operation = kAny) const;

@@ -42,7 +42,7 @@ class Peer {
     EXPECT_TRUE(send(message));
     return hear();
   }
-  /// The same where the other end may have closed the connection already, after a last word.
+  /// Asks an end that may have closed the connection already, after a last word.
   control::Json ask_if_open(const control::Json& message) const {
     auto answer = connection_.ask(message, kPeerTimeoutNs);
     return answer && *answer ? (*answer)->body : control::Json();

@@ -91,7 +91,7 @@ class SilentFuse {
       problem_ = std::string("/dev/fuse: ") + std::strerror(errno);
       return;
     }
-    // Of this thread, so that nobody else sees the mount and none stays behind.
+    // The mount is this thread's alone: nobody else sees it and none stays behind.
     if (::unshare(CLONE_NEWNS) != 0 ||
         ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
       problem_ = std::string("unshare: ") + std::strerror(errno);

@@ -12,7 +12,7 @@
 
 namespace ina::test {
 
-/// Whether an entry of a state file's jobs is a group.
+/// True if an entry of a state file's jobs is a group.
 inline bool is_group(const control::Json& saved) {
   return saved.value("root", 0u) != 0;
 }
@@ -58,7 +58,7 @@ class HandDriven {
     send(message);
     return receive();
   }
-  /// The same where the other end may have closed the connection already, after a last word.
+  /// Asks an end that may have closed the connection already, after a last word.
   control::Json ask_if_open(const control::Json& message) const {
     auto answer = connection_.ask(message, 10'000'000'000);
     return answer && *answer ? (*answer)->body : control::Json();

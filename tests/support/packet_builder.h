@@ -145,7 +145,7 @@ class PacketBuilder {
     message_.bitmap = value(rank) < kMaxWorkers ? bit_of(rank) : 0;
     return set(message_.rank, rank);
   }
-  /// Of the fragment, which becomes the whole operation.
+  /// Sets the elements of the fragment, which becomes the whole operation.
   PacketBuilder& elements(uint16_t elements) {
     message_.operation_elements = elements;
     return set(message_.elements, elements);

@@ -129,7 +129,7 @@ class BasicTestSwitch {
   }
   switchd::Conductor& conductor() const { return *conductor_; }
   const control::Doorman& doorman() const { return *doorman_; }
-  /// Of the first lane.
+  /// A frame port of the first lane.
   FramePort& frame_port(size_t port) { return frame_ports_[port]; }
   control::Json status() const {
     auto status = control::query_status(socket_path(), 5'000'000'000);

@@ -141,7 +141,7 @@ class UnevenGrid {
     ++number_;
   }
 
-  /// Of the block that `from` has for `to`; of other collectives `from` is the rank whose it is.
+  /// Elements of an all-to-all's block from `from` to `to`, or of another's block of rank `from`.
   size_t count_of(const Call& call, size_t from, size_t to) const {
     const size_t ragged = call.base + from + 2 * to;
     const bool is_chosen = (from + to) % 3 == number_ % 3;
@@ -306,7 +306,7 @@ class UnevenGrid {
     expect(call, recv, expected, "wrong result");
   }
 
-  /// The same with one count; ranks whose block would be empty send to nobody.
+  /// Each rank sends one count to the next one; ranks whose block would be empty send to nobody.
   void permute(const Call& call) {
     std::vector<int> destinations;
     for (size_t r = 0; r < world_; ++r)

@@ -21,7 +21,7 @@ constexpr size_t kPageBytes = 4096;
 constexpr uint64_t kPresent = uint64_t{1} << 63;
 const std::byte kNothing[kPageBytes] = {};  // of a page that was not there before
 
-/// Of a line of /proc/self/maps; false for memory that nobody writes, and for the main stack.
+/// Reads a line of /proc/self/maps; false for memory that nobody writes, and for the main stack.
 bool parse_mapping(std::string_view line, uintptr_t& begin, uintptr_t& end) {
   const char* const last = line.data() + line.size();
   const auto [dash, error] = std::from_chars(line.data(), last, begin, 16);

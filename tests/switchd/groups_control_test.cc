@@ -13,7 +13,7 @@ using control::Json;
 using test::TestSwitch;
 using testing::HasSubstr;
 
-/// Of job "job", and of its groups.
+/// Worker by hand, of job "job" and of its groups.
 class Hand : public test::HandDriven {
  public:
   explicit Hand(const TestSwitch& sw) : HandDriven(sw.socket_path()) {}

@@ -327,7 +327,7 @@ TEST_F(LaneTest, ShowsItsSlotsOrEverySeveralOfThem) {
   EXPECT_EQ(used->job, 0);
   EXPECT_EQ(used->contributions, 1);
   EXPECT_GE(used->first_arrival, began);
-  // Of every second slot half are looked at, with the same in the same place; none beyond the last.
+  // A step of 2 shows every second slot, each at half its place, and none beyond the last.
   const auto at = static_cast<uint32_t>(used - all.begin());
   const std::vector<SlotView> half = look(at % 2, 2, 1024);
   EXPECT_EQ(std::ranges::count_if(half, is_used), 1);

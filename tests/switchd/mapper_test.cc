@@ -66,7 +66,7 @@ class Watched {
   Fd near_;
 };
 
-/// Of a worker whose window is as large as the configuration allows, if that names nothing.
+/// Bytes for a worker whose window is as large as a default configuration allows.
 size_t default_region_bytes() {
   const ConductorConfig config;
   scheduler::Grant grant;

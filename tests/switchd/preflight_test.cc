@@ -451,7 +451,7 @@ INSTANTIATE_TEST_SUITE_P(, SampleConfigurations,
                          testing::Values("demo.yaml", "host.yaml", "rack.yaml", "switchd.yaml",
                                          "tofino.yaml", "xdp.yaml"));
 
-/// Of the samples that need devices: on a machine without them, and without anything else wrong.
+/// Without devices, a sample lacks one for each ethdev port, and nothing else is wrong.
 TEST_P(SampleConfigurations, LackNothingButTheirDevicesElsewhere) {
   machine_.mtu_of = [](const std::string&) { return std::nullopt; };
   machine_.pci_driver_of = [](const std::string&) { return std::nullopt; };

@@ -391,7 +391,7 @@ struct Counts {
   int dropped = 0;    ///< groups of these that a switch with this configuration cannot go on with
 };
 
-/// Whether the switch waits for the workers of the saved job or group.
+/// True if the switch waits for the workers of the saved job or group.
 bool waits_for(const Json& status, const Json& saved) {
   return std::ranges::any_of(status["jobs"], [&](const Json& shown) {
     return shown["id"] == saved["id"] && shown["state"] == "rejoining";

@@ -75,7 +75,7 @@ void release(Stand& stand) {
   while (stand.stands) ::usleep(20);
 }
 
-/// Whether the thread takes the signal: some threads block all, and have nothing to do here.
+/// True if the thread takes the signal: some threads block all, and have nothing to do here.
 bool takes_signal(pid_t thread) {
   std::ifstream status("/proc/self/task/" + std::to_string(thread) + "/status");
   for (std::string line; std::getline(status, line);)

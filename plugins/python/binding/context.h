@@ -31,7 +31,7 @@ class Joined {
   /// Calls `function(context)` without the GIL. Throws ina::Exception for a negative status, and if
   /// it is closed.
   int call(const std::function<int(ina_context*)>& function);
-  /// The same with several contexts, each once; the first one has the error's text.
+  /// call() with several different contexts; the first one has the error's text.
   static int call_all(const std::vector<Joined*>& all,
                       const std::function<int(const std::vector<ina_context*>&)>& function);
   /// ina_finalize; again: nothing.
@@ -40,7 +40,7 @@ class Joined {
   /// ina_free; INA_OK also if it is closed. Without the GIL.
   int free_memory(void* memory);
   const std::shared_ptr<Results>& results() const { return results_; }
-  /// Of operations, if the caller says none.
+  /// Timeout of operations, if the caller says none.
   double timeout_s() const { return timeout_s_; }
 
   /// An eventfd, which can be read after an operation has ended. Throws std::system_error.
@@ -53,7 +53,7 @@ class Joined {
  private:
   std::atomic<int> completion_fd_{-1};
   std::atomic<bool> closing_{false};
-  std::atomic<ina_context*> told_by_;  ///< the same as context_, for the library's thread
+  std::atomic<ina_context*> told_by_;  ///< context_, for the library's thread
   mutable std::shared_mutex mutex_;
   ina_context* context_;
   const double timeout_s_;

@@ -11,7 +11,7 @@
 
 namespace ina::python {
 
-/// Of an array's elements, where their format does not say it (bfloat16).
+/// The type of an array's elements, where their format does not say it (bfloat16).
 using GivenType = std::optional<int>;
 
 /// How elements travel: one is `units` of libina's.

@@ -243,7 +243,7 @@ static int in_place_ranks(enum function f, enum fault fault, int unnoticed) {
   return unnoticed || IN(kBarrier) ? 0 : receivers(f);
 }
 
-/* Of the same address at two places. Where MPI takes it, all ranks make the call. */
+/* The ranks that give one address at two places. Where MPI takes it, all ranks make the call. */
 static int alias_ranks(enum function f, enum fault fault) {
   if (fault == kOwnAlias) {
     if (IS_OPEN_MPI) return IN(kAllgather) ? kAllRanks : 0; /* its MPI_Allgatherv crashes */
