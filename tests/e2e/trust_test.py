@@ -24,10 +24,10 @@ from waiting import DEADLINE_S, wait_until  # noqa: E402
 REFUSED = "… is served by user …, who is neither root nor this user"
 OTHER = 4711  # a user that the machine does not know
 
-# Serves a socket of a type, and prints for each connection how many bytes came.
+# Serves a socket, and prints for each connection how many bytes came.
 FALSE_SWITCH = """
 import socket, sys
-server = socket.socket(socket.AF_UNIX, int(sys.argv[2]))
+server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 server.bind(sys.argv[1])
 server.listen(8)
 print("listens", flush=True)
@@ -60,9 +60,9 @@ class TrustTest(error_cases.Cases):
         self.folder.chmod(0o1777)
 
     @contextlib.contextmanager
-    def false_switch(self, path, kind=socket.SOCK_SEQPACKET, uid=NOBODY):
+    def false_switch(self, path, uid=NOBODY):
         """Yields a function that returns what came over each connection, once `count` were made."""
-        server = self.background([*as_user(uid), sys.executable, "-c", FALSE_SWITCH, str(path), str(int(kind))],
+        server = self.background([*as_user(uid), sys.executable, "-c", FALSE_SWITCH, str(path)],
                                  stdout=subprocess.PIPE, text=True)
         self.assertEqual(server.stdout.readline(), "listens\n")
         yield lambda count: [server.stdout.readline().strip() for _ in range(count)]
@@ -107,7 +107,7 @@ class TrustTest(error_cases.Cases):
                 self.assertEqual(heard(1), ["0"])
         for command in (["create", "job", "--workers", "2"], ["undrain"], ["abort", "job"], ["tenants"], ["reload"],
                         ["trace", "job"]):
-            with self.false_switch(admin, socket.SOCK_STREAM) as heard:
+            with self.false_switch(admin) as heard:
                 done = self.inactl(*command)
                 self.assertEqual(done.returncode, 3, done)
                 self.names(done.stderr, admin)
