@@ -76,6 +76,7 @@ Result<void> AdminSockets::open_remote() {
   if (!listener) return tl::unexpected(listener.error());
   remote_.emplace(std::move(*listener));
   remote_->set_tls(std::move(*tls));
+  tcp_port_ = remote_->port();
   return {};
 }
 

@@ -41,7 +41,8 @@ class AdminSockets {
   std::vector<int> listening() const;
   /// nullptr: none of them has this descriptor.
   const control::Listener* find(int fd) const;
-  uint16_t tcp_port() const { return remote_ ? remote_->port() : uint16_t{0}; }
+  /// After open(), from any thread; 0: there is none.
+  uint16_t tcp_port() const { return tcp_port_; }
 
   /// The peer of an accepted connection is an administrator, as far as the kernel knows.
   bool may_come_in(const control::Connection& connection) const;
@@ -57,6 +58,7 @@ class AdminSockets {
   std::optional<gid_t> group_;
   std::optional<control::Listener> local_;
   std::optional<control::Listener> remote_;
+  uint16_t tcp_port_ = 0;  ///< stays after close(): other threads read it
 };
 
 }  // namespace ina::switchd

@@ -74,6 +74,7 @@ Result<void> Connections::open() {
         control::Listener::open_tcp(config_.control.listen, config_.control.dead_peer_timeout_ns);
     if (!tcp) return tl::unexpected(tcp.error());
     tcp_listener_.emplace(std::move(*tcp));
+    tcp_port_ = tcp_listener_->port();
   }
   return admin_sockets_.open();
 }

@@ -45,7 +45,8 @@ class Connections {
   Result<void> accept_from_now_on();
   /// nullptr: no port for workers on other hosts.
   control::Listener* tcp_listener() { return tcp_listener_ ? &*tcp_listener_ : nullptr; }
-  uint16_t tcp_port() const { return tcp_listener_ ? tcp_listener_->port() : uint16_t{0}; }
+  /// After open(), from any thread; 0: there is none.
+  uint16_t tcp_port() const { return tcp_port_; }
   uint16_t admin_port() const { return admin_sockets_.tcp_port(); }
 
   /// Something has come on `fd`. False: it is none of these descriptors.
@@ -136,6 +137,7 @@ class Connections {
   Handlers handlers_;
   std::optional<control::Listener> listener_;
   std::optional<control::Listener> tcp_listener_;
+  uint16_t tcp_port_ = 0;  ///< stays after close_all(): other threads read it
   AdminSockets admin_sockets_;
   std::map<int, std::unique_ptr<Client>> clients_;
   std::set<int> unread_;  ///< clients that have said more than was read, and the socket is silent
