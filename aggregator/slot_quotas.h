@@ -1,4 +1,4 @@
-// Floors and ceilings of jobs that share hashed slots (invariant I4 of docs/architecture.md).
+// Floors and ceilings of jobs that share hashed slots (invariant I4 of docs/reliability.md).
 #pragma once
 
 #include <algorithm>

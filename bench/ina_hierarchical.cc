@@ -19,7 +19,7 @@
 #include "client/hierarchy.h"
 #include "common/command_line.h"
 #include "common/json/json.h"
-#include "scheduler/themis/planner.h"
+#include "plans/themis/planner.h"
 
 namespace ina::hierarchical {
 namespace {

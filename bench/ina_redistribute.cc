@@ -20,7 +20,7 @@
 #include "common/command_line.h"
 #include "common/json/json.h"
 #include "ina/ina.hpp"
-#include "scheduler/redistribution/interpreter.h"
+#include "plans/redistribution/interpreter.h"
 
 namespace ina::redistribution {
 namespace {

@@ -14,7 +14,7 @@
 #include "common/command_line.h"
 #include "common/json/json.h"
 #include "common/output_file.h"
-#include "switchd/config/topology.h"
+#include "plans/themis/text/topology_file.h"
 
 namespace ina::bench {
 namespace {
@@ -51,7 +51,7 @@ double mean_over(const std::vector<SweepPoint>& points, Value value) {
 }
 
 themis::Topology load(const std::string& file) {
-  const auto topology = config::load_topology_file(file);
+  const auto topology = themis::load_topology_file(file);
   if (!topology) throw std::invalid_argument(topology.error().front().to_string());
   return *topology;
 }

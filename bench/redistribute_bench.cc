@@ -18,8 +18,8 @@
 #include "common/command_line.h"
 #include "common/json/json.h"
 #include "common/output_file.h"
-#include "scheduler/redistribution/interpreter.h"
-#include "scheduler/redistribution/planner.h"
+#include "plans/redistribution/interpreter.h"
+#include "plans/redistribution/planner.h"
 
 namespace ina::redistribution {
 namespace {

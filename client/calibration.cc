@@ -8,7 +8,7 @@
 
 #include "client/collective_call.h"
 #include "common/clock.h"
-#include "scheduler/redistribution/rearrangement.h"
+#include "plans/redistribution/rearrangement.h"
 
 namespace ina::client {
 

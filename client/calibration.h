@@ -4,8 +4,8 @@
 
 #include "client/context.h"
 #include "common/result.h"
-#include "scheduler/redistribution/problem.h"
-#include "scheduler/themis/calibration.h"
+#include "plans/redistribution/problem.h"
+#include "plans/themis/calibration.h"
 
 namespace ina::client {
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "common/result.h"
-#include "engine/counted_moves.h"
-#include "scheduler/collectives.h"
+#include "operations/counted_moves.h"
+#include "plans/collectives.h"
 
 namespace ina::client {
 

@@ -9,7 +9,7 @@
 
 #include "client/context.h"
 #include "client/inbox.h"
-#include "engine/executor.h"
+#include "operations/executor.h"
 
 namespace ina::client {
 

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "common/result.h"
-#include "scheduler/themis/planner.h"
+#include "plans/themis/planner.h"
 #include "wire/types.h"
 
 namespace ina::client {

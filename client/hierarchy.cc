@@ -8,7 +8,7 @@
 #include "client/context_channel.h"
 #include "client/control_text.h"
 #include "common/clock.h"
-#include "engine/plan_hashes.h"
+#include "operations/plan_hashes.h"
 
 namespace ina::client {
 

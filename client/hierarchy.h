@@ -1,5 +1,5 @@
 // Hierarchical collectives: collectives of all ranks that go through the dimensions of a topology
-// by a plan (scheduler/themis/). Each dimension's groups are contexts of their own, maybe of
+// by a plan (plans/themis/). Each dimension's groups are contexts of their own, maybe of
 // several switches.
 //
 // One executor runs a plan's Schedule over all of these contexts. It has a lock of its own, which
@@ -26,8 +26,8 @@
 #include "client/inbox.h"
 #include "client/session.h"
 #include "common/result.h"
-#include "engine/executor.h"
-#include "scheduler/themis/planner.h"
+#include "operations/executor.h"
+#include "plans/themis/planner.h"
 
 namespace ina::client {
 

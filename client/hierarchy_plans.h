@@ -9,9 +9,9 @@
 
 #include "client/context.h"
 #include "common/result.h"
-#include "engine/executor.h"
-#include "scheduler/themis/execution.h"
-#include "scheduler/themis/planner.h"
+#include "operations/executor.h"
+#include "plans/themis/execution.h"
+#include "plans/themis/planner.h"
 
 namespace ina::client {
 

@@ -9,7 +9,7 @@
 #include "client/hierarchy.h"
 #include "client/topology_loader.h"
 #include "ina/ina.h"
-#include "scheduler/themis/calibration.h"
+#include "plans/themis/calibration.h"
 
 using ina::Result;
 using ina::client::check_context;

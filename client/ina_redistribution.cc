@@ -8,9 +8,9 @@
 #include "client/calibration.h"
 #include "client/handles.h"
 #include "ina/ina.h"
-#include "scheduler/redistribution/planner.h"
-#include "scheduler/redistribution/text/plan_json.h"
-#include "scheduler/redistribution/text/plan_text.h"
+#include "plans/redistribution/planner.h"
+#include "plans/redistribution/text/plan_json.h"
+#include "plans/redistribution/text/plan_text.h"
 
 using ina::client::Context;
 using ina::client::global_failure;

@@ -1,6 +1,6 @@
 // The ways that operations of a channel go. Most go to the engine as one. Others are Schedules of
-// one executor (engine/executor.h): reproducible reductions, collectives of which a rank knows only
-// its own counts, redistributions, and small all-reduces that are made into one.
+// one executor (operations/executor.h): reproducible reductions, collectives of which a rank knows
+// only its own counts, redistributions, and small all-reduces that are made into one.
 #pragma once
 
 #include <atomic>
@@ -12,12 +12,12 @@
 #include "client/collective_call.h"
 #include "client/link.h"
 #include "client/settings.h"
-#include "engine/counted_moves.h"
-#include "engine/executor.h"
-#include "engine/fused.h"
-#include "engine/rank_order.h"
-#include "engine/redistributions.h"
-#include "engine/reproducible.h"
+#include "operations/counted_moves.h"
+#include "operations/executor.h"
+#include "operations/fused.h"
+#include "operations/rank_order.h"
+#include "operations/redistributions.h"
+#include "operations/reproducible.h"
 
 namespace ina::client {
 
@@ -46,7 +46,7 @@ class Operations {
   /// Its caller has no more use for it: it is done, or the job has ended.
   void release(Operation* operation);
 
-  // Small all-reduces, which are collected to be made into one (engine/fused.h).
+  // Small all-reduces, which are collected to be made into one (operations/fused.h).
   /// To be called for every operation before its submission. Returns the operation that stands for
   /// it, if it is collected; otherwise nullptr, and all operations that must precede it have been
   /// submitted.

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "client/memory.h"
-#include "engine/rank_order.h"
-#include "engine/reproducible.h"
+#include "operations/rank_order.h"
+#include "operations/reproducible.h"
 
 namespace ina::client {
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "switchd/config/topology_library.h"
+#include "plans/themis/text/topology_library.h"
 
 namespace ina::client {
 
@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kLibrary = "libina-topology.so";
 constexpr const char* kLoad = "ina_topology_load_1";
 
-using Load = decltype(&config::ina_topology_load_1);
+using Load = decltype(&themis::ina_topology_load_1);
 
 /// First looked for where libina itself lies.
 Result<Load> load_library() {
@@ -22,7 +22,7 @@ Result<Load> load_library() {
   if (::dladdr(reinterpret_cast<const void*>(&load_topology), &here) != 0 && here.dli_fname) {
     const std::string own = here.dli_fname;
     const std::string folder = own.substr(0, own.find_last_of('/') + 1);
-    for (const char* place : {"", "../switchd/config/"})  // installed; in the build tree
+    for (const char* place : {"", "../plans/themis/text/"})  // installed; in the build tree
       if (!library && !folder.empty())
         library = ::dlopen((folder + place + kLibrary).c_str(), RTLD_NOW | RTLD_LOCAL);
   }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "common/result.h"
-#include "scheduler/themis/topology.h"
+#include "plans/themis/topology.h"
 
 namespace ina::client {
 

@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "engine/transport.h"
-#include "scheduler/blocks.h"
+#include "plans/blocks.h"
 #include "wire/message.h"
 
 namespace ina::client {

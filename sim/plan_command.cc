@@ -13,9 +13,9 @@
 #include "common/command_line.h"
 #include "common/json/json.h"
 #include "common/output_file.h"
+#include "plans/themis/text/topology_file.h"
 #include "sim/plan_run.h"
 #include "sim_commit.h"
-#include "switchd/config/topology.h"
 
 namespace ina::sim {
 namespace {
@@ -52,7 +52,7 @@ void set_sizes(themis::Topology& topology, const std::vector<uint32_t>& sizes) {
 }
 
 themis::Topology topology_of(const Options& options) {
-  auto topology = config::load_topology_file(options.topology_file);
+  auto topology = themis::load_topology_file(options.topology_file);
   if (!topology) throw std::invalid_argument(topology.error().front().to_string());
   set_sizes(*topology, options.sizes);
   for (themis::Dimension& dimension : topology->dimensions) {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "engine/plan_hashes.h"
+#include "operations/plan_hashes.h"
 
 namespace ina::sim {
 

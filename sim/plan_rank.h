@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/executor.h"
-#include "scheduler/themis/execution.h"
+#include "operations/executor.h"
+#include "plans/themis/execution.h"
 #include "sim/nic.h"
 
 namespace ina::sim {

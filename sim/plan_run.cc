@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "scheduler/themis/cost.h"
+#include "plans/themis/cost.h"
 #include "sim/plan_rank.h"
 #include "sim/switch.h"
 

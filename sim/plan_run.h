@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "aggregator/aggregator.h"
-#include "scheduler/themis/planner.h"
+#include "plans/themis/planner.h"
 #include "sim/fabric.h"
 
 namespace ina::sim {

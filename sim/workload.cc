@@ -10,13 +10,13 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "switchd/config/yaml_tree.h"
+#include "common/yaml/tree.h"
 
 namespace ina::sim {
 
 namespace {
 
-using config::Node;
+using yaml::Node;
 
 constexpr double kNsPerMs = 1e6;
 constexpr double kNsPerUs = 1e3;
@@ -33,7 +33,7 @@ Node read_file(const std::string& path) {
   std::ostringstream text;
   text << in.rdbuf();
   if (!in) throw std::invalid_argument(fmt::format("cannot read {}", path));
-  config::Tree tree = config::parse_yaml(text.str(), path);
+  yaml::Tree tree = yaml::parse(text.str(), path);
   if (!tree.errors.empty()) throw std::invalid_argument(tree.errors.front().to_string());
   return std::move(tree.root);
 }

@@ -12,7 +12,7 @@ nlohmann::json overrides_json(const Source& source) {
 
 tl::expected<Configuration::Version, std::vector<config::ConfigError>> Configuration::read() const {
   if (file_.empty()) return parse(Source());
-  auto text = config::read_config_file(file_);
+  auto text = yaml::read_file(file_);
   if (!text) return tl::unexpected(text.error());
   return parse({.text = std::move(*text)});
 }

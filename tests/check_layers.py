@@ -49,7 +49,7 @@ FORBIDDEN = (
 
 # Folders that are tested without ThreadSanitizer because nothing in them starts a thread: tests,
 # and the tested layers that are not pure.
-ONE_THREAD = (*(f"{TESTS}/{suite}" for suite in ("wire", "aggregator", "scheduler", "engine", "bridge", "config", "io")),
+ONE_THREAD = (*(f"{TESTS}/{suite}" for suite in ("wire", "aggregator", "scheduler", "plans", "engine", "operations", "bridge", "config", "io")),
               "io", "io/shm", "switchd/config")
 
 # Calls that are forbidden even without an include of their own.

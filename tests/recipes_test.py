@@ -26,7 +26,7 @@ LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
 COMMENT = re.compile(r'("(?:[^"\\\n]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 # Errors about plans and the configuration file name the wrong key or argument; other code gives
 # them a status.
-ABOUT_ARGUMENTS = ("scheduler/redistribution", "switchd/config")
+ABOUT_ARGUMENTS = ("plans/redistribution", "switchd/config")
 FEWEST_LETTERS = 12  # a shorter text may be the beginning or end of another text
 NEED_NONE = ("INVALID", "INTERNAL")
 

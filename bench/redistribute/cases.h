@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "scheduler/redistribution/problem.h"
+#include "plans/redistribution/problem.h"
 
 namespace ina::redistribution {
 

@@ -1,6 +1,6 @@
 #include "bench/themis/sweep.h"
 
-#include "scheduler/themis/cost.h"
+#include "plans/themis/cost.h"
 
 namespace ina::bench {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "scheduler/themis/planner.h"
+#include "plans/themis/planner.h"
 
 namespace ina::bench {
 

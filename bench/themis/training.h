@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "scheduler/themis/planner.h"
+#include "plans/themis/planner.h"
 
 namespace ina::bench {
 

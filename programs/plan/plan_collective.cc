@@ -15,10 +15,10 @@
 #include "common/command_line.h"
 #include "common/json/json.h"
 #include "common/output_file.h"
+#include "plans/themis/planner.h"
+#include "plans/themis/text/topology_file.h"
 #include "programs/plan/plan_json.h"
 #include "programs/plan/plan_svg.h"
-#include "scheduler/themis/planner.h"
-#include "switchd/config/topology.h"
 
 namespace ina::cli {
 namespace {
@@ -106,10 +106,10 @@ Result<std::vector<themis::Request>> requests_of(const Options& options) {
 }
 
 Result<themis::Topology> topology_of(const Options& options) {
-  auto topology = config::load_topology_file(options.topology_file);
+  auto topology = themis::load_topology_file(options.topology_file);
   if (!topology) {
     std::string text;
-    for (const config::ConfigError& error : topology.error())
+    for (const yaml::Error& error : topology.error())
       text += (text.empty() ? "" : "\n") + error.to_string();
     return fail(INA_ERR_INVALID, text);
   }

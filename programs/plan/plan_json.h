@@ -2,7 +2,7 @@
 #pragma once
 
 #include "common/json/json.h"
-#include "scheduler/themis/plan.h"
+#include "plans/themis/plan.h"
 
 namespace ina::cli {
 

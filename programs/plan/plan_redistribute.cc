@@ -9,11 +9,11 @@
 
 #include "common/command_line.h"
 #include "common/output_file.h"
+#include "plans/redistribution/interpreter.h"
+#include "plans/redistribution/planner.h"
+#include "plans/redistribution/text/plan_json.h"
+#include "plans/redistribution/text/plan_text.h"
 #include "programs/plan/redistribution_svg.h"
-#include "scheduler/redistribution/interpreter.h"
-#include "scheduler/redistribution/planner.h"
-#include "scheduler/redistribution/text/plan_json.h"
-#include "scheduler/redistribution/text/plan_text.h"
 
 namespace ina::cli {
 namespace {

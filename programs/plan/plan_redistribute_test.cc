@@ -8,9 +8,9 @@
 
 #include "bench/redistribute/cases.h"
 #include "common/command_line.h"
+#include "plans/redistribution/planner.h"
+#include "plans/redistribution/text/plan_json.h"
 #include "programs/plan/redistribution_svg.h"
-#include "scheduler/redistribution/planner.h"
-#include "scheduler/redistribution/text/plan_json.h"
 
 namespace ina::cli {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "scheduler/themis/plan.h"
+#include "plans/themis/plan.h"
 
 namespace ina::cli {
 

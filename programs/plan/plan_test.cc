@@ -13,8 +13,8 @@
 #include <string_view>
 
 #include "common/json/json.h"
+#include "plans/themis/planner.h"
 #include "programs/plan/plan_svg.h"
-#include "scheduler/themis/planner.h"
 #include "tests/support/temp_dir.h"
 
 namespace ina::cli {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "scheduler/redistribution/plan.h"
+#include "plans/redistribution/plan.h"
 
 namespace ina::cli {
 

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "scheduler/themis/chunks.h"
-#include "scheduler/themis/planner.h"
+#include "plans/themis/chunks.h"
+#include "plans/themis/planner.h"
 
 namespace ina::sim {
 

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/executor.h"
-#include "scheduler/themis/execution.h"
+#include "operations/executor.h"
+#include "plans/themis/execution.h"
 #include "sim/faults/scenario.h"
 
 namespace ina::sim {

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "scheduler/blocks.h"
-#include "scheduler/redistribution/plan.h"
+#include "plans/blocks.h"
+#include "plans/redistribution/plan.h"
 #include "wire/types.h"
 
 namespace ina::sim {

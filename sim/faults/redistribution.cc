@@ -7,8 +7,8 @@
 #include <numeric>
 #include <utility>
 
-#include "scheduler/redistribution/interpreter.h"
-#include "scheduler/redistribution/planner.h"
+#include "plans/redistribution/interpreter.h"
+#include "plans/redistribution/planner.h"
 
 namespace ina::sim {
 namespace {

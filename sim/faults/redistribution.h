@@ -1,11 +1,11 @@
-// Redistributions (scheduler/redistribution/) among the operations of a job: random layouts on a
+// Redistributions (plans/redistribution/) among the operations of a job: random layouts on a
 // mesh of its workers, by any method, within any limit of memory, as the Schedules that libina
 // runs.
 #pragma once
 
 #include <random>
 
-#include "scheduler/redistribution/execution.h"
+#include "plans/redistribution/execution.h"
 #include "sim/faults/operation.h"
 
 namespace ina::sim {

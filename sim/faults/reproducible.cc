@@ -7,9 +7,9 @@
 #include <numeric>
 
 #include "aggregator/kernels.h"
-#include "engine/fixed_point.h"
-#include "engine/reproducible.h"
-#include "scheduler/collectives.h"
+#include "operations/fixed_point.h"
+#include "operations/reproducible.h"
+#include "plans/collectives.h"
 
 namespace ina::sim {
 namespace {

@@ -1,5 +1,5 @@
-// Reproducible reductions of floats (engine/reproducible.h, engine/rank_order.h) as operations of
-// the fault simulator, and the bits that each result must have on every path.
+// Reproducible reductions of floats (operations/reproducible.h, operations/rank_order.h) as
+// operations of the fault simulator, and the bits that each result must have on every path.
 #pragma once
 
 #include <random>

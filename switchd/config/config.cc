@@ -14,9 +14,9 @@
 
 #include "common/devargs.h"
 #include "common/nearest.h"
+#include "common/yaml/tree.h"
 #include "switchd/config/keys.h"
 #include "switchd/config/values.h"
-#include "switchd/config/yaml_tree.h"
 
 namespace ina::config {
 namespace {
@@ -520,42 +520,20 @@ void override_values(Node& root, const std::vector<Override>& overrides) {
   }
 }
 
-tl::unexpected<std::vector<ConfigError>> cannot_read(const std::string& path, int error) {
-  return tl::unexpected(std::vector<ConfigError>{
-      {path, 0, 0, fmt::format("cannot be read: {}", std::strerror(error))}});
-}
-
 }  // namespace
-
-std::string ConfigError::to_string() const {
-  if (line == 0) return fmt::format("{}: {}", file, text);
-  return fmt::format("{}:{}:{}: {}", file, line, column, text);
-}
 
 tl::expected<Config, std::vector<ConfigError>> load_config(std::string_view text,
                                                            std::string_view file_name,
                                                            const std::vector<Override>& overrides) {
-  Tree tree = parse_yaml(text, file_name);
+  Tree tree = yaml::parse(text, file_name);
   override_values(tree.root, overrides);
   Loader loader(file_name, std::move(tree.errors));
   if (tree.complete) loader.read(tree.root);
   return std::move(loader).result();
 }
 
-tl::expected<std::string, std::vector<ConfigError>> read_config_file(const std::string& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return cannot_read(path, errno);
-  // One byte more than allowed, so that load_config notices; /dev/zero must end too.
-  std::string text(kMaxFileBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad()) return cannot_read(path, errno);
-  text.resize(static_cast<size_t>(file.gcount()));
-  return text;
-}
-
 tl::expected<Config, std::vector<ConfigError>> load_config_file(const std::string& path) {
-  const auto text = read_config_file(path);
+  const auto text = yaml::read_file(path);
   if (!text) return tl::unexpected(text.error());
   return load_config(*text, path);
 }

@@ -16,6 +16,7 @@
 #include "common/huge_pages.h"
 #include "common/idle.h"
 #include "common/log_format.h"
+#include "common/yaml/tree.h"
 #include "control/tls_files.h"
 #include "scheduler/policies.h"
 #include "scheduler/tenant_quota.h"
@@ -260,19 +261,11 @@ struct Config {
 
 /// Bytes of headers that count against a port's MTU: IPv4, UDP, INA.
 inline constexpr uint32_t kHeaderBytesInMtu = 20 + 8 + 72;
-/// Larger files are refused: no configuration is, and a parser's time should be bounded.
-inline constexpr size_t kMaxFileBytes = 1 << 20;
-
-/// One thing wrong with a file. Line and column count from 1, columns in characters; line 0: the
-/// whole file.
-struct ConfigError {
-  std::string file;
-  int line = 0;
-  int column = 0;
-  std::string text;
-  /// "conf/x.yaml:12:5: aggregator.slots: 0 is not in 1..2^24"
-  std::string to_string() const;
-};
+using ConfigError = yaml::Error;
+using yaml::kMaxFileBytes;
+using yaml::Node;
+using yaml::Place;
+using yaml::Tree;
 
 /// A key that has another value than the file says.
 struct Override {
@@ -290,8 +283,6 @@ tl::expected<Config, std::vector<ConfigError>> load_config(
 
 /// Reads a configuration from a file; failing to read it is reported like any other error.
 tl::expected<Config, std::vector<ConfigError>> load_config_file(const std::string& path);
-/// The file's text, no more of it than load_config() would refuse.
-tl::expected<std::string, std::vector<ConfigError>> read_config_file(const std::string& path);
 
 /// A commented YAML file with every key at its default. Loads to Config{}.
 std::string sample_config();

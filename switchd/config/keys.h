@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "common/yaml/tree.h"
 #include "switchd/config/config.h"
-#include "switchd/config/yaml_tree.h"
 
 namespace ina::config {
 

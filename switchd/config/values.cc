@@ -9,8 +9,6 @@
 #include <limits>
 #include <span>
 
-#include "common/printable.h"
-
 namespace ina::config {
 
 namespace {
@@ -56,30 +54,6 @@ bool is_name_character(char c) {
 }  // namespace
 
 // ---- texts
-
-std::string printable(std::string_view text) {
-  size_t bytes = std::min<size_t>(text.size(), 48);
-  // Do not cut a UTF-8 sequence in two.
-  while (bytes != 0 && bytes < text.size() && (static_cast<uint8_t>(text[bytes]) & 0xc0) == 0x80)
-    --bytes;
-  const std::string out = ina::printable(text.substr(0, bytes));
-  return bytes < text.size() ? out + "..." : out;
-}
-
-std::string describe(const Node& node) {
-  switch (node.kind) {
-    case Node::Kind::kScalar:
-      return node.text.empty() ? "\"\"" : printable(node.text);
-    case Node::Kind::kList:
-      return "a list";
-    case Node::Kind::kMap:
-      return "a map";
-    case Node::Kind::kNull:
-    case Node::Kind::kRefused:
-      break;
-  }
-  return "nothing";
-}
 
 std::string format_count(uint64_t count) {
   if (count >= 65536 && std::has_single_bit(count))

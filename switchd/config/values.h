@@ -7,10 +7,13 @@
 #include <string_view>
 #include <tl/expected.hpp>
 
+#include "common/yaml/tree.h"
 #include "switchd/config/config.h"
-#include "switchd/config/yaml_tree.h"
 
 namespace ina::config {
+
+using yaml::describe;
+using yaml::printable;
 
 // Nanoseconds.
 inline constexpr uint64_t kUs = 1'000;
@@ -20,10 +23,6 @@ inline constexpr uint64_t kS = 1'000'000'000;
 inline constexpr size_t kMaxSocketPathBytes = 107;
 inline constexpr std::string_view kNameRange = "1..31 of letters, digits, '_', '-', '.'";
 
-/// A user's text as it may be printed in a message: shortened, without control characters.
-std::string printable(std::string_view text);
-/// "list", "map", "nothing" or the printable text itself.
-std::string describe(const Node& node);
 /// For YAML.
 std::string quoted(std::string_view text);
 /// "... is not a text"

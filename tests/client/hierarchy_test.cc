@@ -12,7 +12,7 @@
 
 #include "common/clock.h"
 #include "ina/ina.hpp"
-#include "scheduler/themis/planner.h"
+#include "plans/themis/planner.h"
 #include "tests/support/client_ranks.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/switch_fixture.h"

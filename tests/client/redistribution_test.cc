@@ -8,7 +8,7 @@
 #include <functional>
 
 #include "ina/ina.hpp"
-#include "scheduler/redistribution/interpreter.h"
+#include "plans/redistribution/interpreter.h"
 #include "tests/support/client_ranks.h"
 #include "tests/support/switch_fixture.h"
 

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "scheduler/themis/cost.h"
+#include "plans/themis/cost.h"
+#include "plans/themis/text/topology_file.h"
 #include "sim/plan_points.h"
-#include "switchd/config/topology.h"
 
 namespace ina::sim {
 namespace {
@@ -49,7 +49,7 @@ const Scaled kTopologies[] = {
 /// the switches that carry it out.
 themis::Topology scaled(const Scaled& own) {
   auto topology =
-      config::load_topology_file(std::string(INA_CONF_DIR "/topologies/") + own.file + ".yaml");
+      themis::load_topology_file(std::string(INA_CONF_DIR "/topologies/") + own.file + ".yaml");
   if (!topology) throw std::runtime_error(topology.error().front().to_string());
   for (size_t d = 0; d < own.sizes.size(); ++d) {
     themis::Dimension& dimension = topology->dimensions[d];

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "aggregator/serve.h"
-#include "engine/executor.h"
+#include "operations/executor.h"
 
 namespace ina::test {
 
