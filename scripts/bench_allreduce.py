@@ -171,7 +171,7 @@ def main():
                 rows += found
                 for row in found:
                     print_row(row)
-    results.write(options.json, {"meta": meta, "rows": rows})
+    results.write(options, {"meta": meta, "rows": rows})
     return 0
 
 

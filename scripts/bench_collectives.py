@@ -108,7 +108,7 @@ def main():
             check(row)
             print(table_line(row), flush=True)
         rows += found
-    results.write(options.json, {"meta": meta, "rows": rows})
+    results.write(options, {"meta": meta, "rows": rows})
     return 0
 
 

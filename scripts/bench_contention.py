@@ -302,7 +302,7 @@ def main():
               "points": points, "speedups": speedups,
               "best_speedup": max(row["esa_vs_fcfs_best"] for row in speedups),
               "worst_speedup": min(row["esa_vs_fcfs_best"] for row in speedups)}
-    results.write(options.json, result)
+    results.write(options, result)
     return 0
 
 

@@ -144,7 +144,7 @@ def main():
     if options.only_rules:
         found = mutants(sim)
         print_mutants(found)
-        results.write(options.json, {"mutants": found, "meta": metadata.predicted(started)})
+        results.write(options, {"mutants": found, "meta": metadata.predicted(started)})
         return 0 if found["caught"] == found["tried"] else 1
 
     result, text = random_scenarios(sim, options.first, seeds)
@@ -178,7 +178,7 @@ def main():
     result["meta"] = metadata.predicted(started)
     result["meta"]["machine"] = f"{platform.node()} {result['meta']['machine']}"
     print(f"\n{result['meta']['wall_s']} s, commit {result['meta']['commit']}")
-    results.write(options.json, result)
+    results.write(options, result)
     return 0 if (result["violations"] == 0 and
                  result["mutants"]["caught"] == result["mutants"]["tried"]) else 1
 

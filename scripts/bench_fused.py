@@ -96,7 +96,7 @@ def main():
         measured = measure(build, options.ranks, mix, rounds)
         print_rows(measured)
         rows += measured
-    results.write(options.json, {"meta": meta, "rows": rows})
+    results.write(options, {"meta": meta, "rows": rows})
     return 0
 
 

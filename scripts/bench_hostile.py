@@ -251,7 +251,7 @@ def main():
     result = measure(options.build.resolve(), packets, options.rate,
                      QUICK_CONTROL_ATTACK_S if options.quick else CONTROL_ATTACK_S)
     show(result)
-    results.write(options.json, {"meta": meta} | result)
+    results.write(options, {"meta": meta} | result)
     check(result)
     return 0
 

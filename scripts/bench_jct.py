@@ -308,7 +308,7 @@ def run_drawn(args):
     print(f"\nat {len(speedups)} points of seed {args.points_seed}: against the best other median "
           f"{result['median_vs_best_other']:.3f}, worst {result['worst_vs_best_other']:.3f}, "
           f"{result['points_worse_than_1_02']} worse than 1.02; {result['meta']['wall_s']} s")
-    results.write(args.json, result)
+    results.write(args, result)
     return 0
 
 
@@ -417,7 +417,7 @@ def main():
           f"{result['median_speedup_vs_fcfs_best']:.3f}; against the best other: worst "
           f"{result['worst_vs_best_other']:.3f}, {result['points_worse_than_1_02']} of "
           f"{len(speedups)} points worse than 1.02; {result['meta']['wall_s']} s")
-    results.write(args.json, result)
+    results.write(args, result)
     return 0
 
 

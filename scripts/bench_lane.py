@@ -56,7 +56,7 @@ def main():
     figures = {"instructions_per_packet": plain / BURST, "instructions_per_packet_other_traced": other / BURST,
                "instructions_per_packet_traced": traced / BURST, "instructions_per_look": look,
                "why_share": look * LOOKS_PER_S / (plain / BURST * PACKETS_PER_S)}
-    results.write(options.json, {"meta": meta, **figures})
+    results.write(options, {"meta": meta, **figures})
     print_table([("what", "what", "s"), ("value", "value", ".6g")],
                 [{"what": key, "value": value} for key, value in figures.items()])
 

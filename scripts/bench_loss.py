@@ -171,7 +171,7 @@ def main():
               f"{row['algbw_GBps']:>8.3f}{row['by_fallback']:>12.1%}"
               f"{row['packets_per_contribution']:>14.2f}", flush=True)
     incast_rows = incast(build, options.quick)
-    results.write(options.json, {"meta": meta, "rows": rows, "incast": incast_rows})
+    results.write(options, {"meta": meta, "rows": rows, "incast": incast_rows})
     return 0
 
 

@@ -97,7 +97,7 @@ def main():
                 QUICK_ROUNDS if options.quick else ROUNDS)
             table.print_table(COLUMNS, rows)
             result["rows"] += rows
-    results.write(options.json, result)
+    results.write(options, result)
     return 0
 
 

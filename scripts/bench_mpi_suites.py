@@ -315,12 +315,13 @@ class Rows:
 
     KEY = ("suite", "module", "mpi", "ranks")
 
-    def __init__(self, path, missing_only):
-        self.path, self.missing_only = path, missing_only
+    def __init__(self, options):
+        self.options, self.missing_only = options, options.run == "missing"
         self.meta = metadata.measured("mpi-suites")
         # Where a row is from: the rows of a file may be from several runs.
         self.origin = {key: self.meta[key] for key in ("commit", "time", "command")} | {
             "cpu": self.meta["machine"].get("cpu")}
+        path = options.json
         self.rows = json.loads(path.read_text("utf-8"))["rows"] if path and path.exists() else []
 
     def _place(self, *key):
@@ -343,7 +344,7 @@ class Rows:
         else:
             self.rows[place] = row
         self.rows.sort(key=lambda r: (r["suite"], r["mpi"], r["ranks"], r.get("module", "")))
-        results.write(self.path, {"meta": self.meta, "rows": self.rows})
+        results.write(self.options, {"meta": self.meta, "rows": self.rows})
 
 
 def print_rows(rows):
@@ -383,7 +384,7 @@ def main():
                 and (build / f"plugins/mpi/libina_mpi_{mpi}.so").exists()]
     if not measured:
         raise BenchError("neither Open MPI nor MPICH is here (packages-plugins.txt), or the build has no interposer")
-    rows = Rows(options.json, options.run == "missing")
+    rows = Rows(options)
     with temporary_folder() as folder, Switch(build, folder, CONFIG) as switch:
         os.environ["INA_URL"] = f"shm:{switch.socket}"
         for mpi in measured:

@@ -309,7 +309,7 @@ def main():
     more, failures = others(options.build.resolve(), options.quick, minutes)
     figures |= more
     figures["failures"] += failures
-    results.write(options.json, {"meta": meta, **figures})
+    results.write(options, {"meta": meta, **figures})
     units = {"startup_to_first_allreduce_s": "s"} | {
         key: "ms" if key.endswith("_ms") else "" for key in figures
         if key not in ("failures", "startup_to_first_allreduce_s") and not key.endswith("_interval")}

@@ -272,7 +272,7 @@ def main():
               + (f" ({team['missing']})" if team["missing"] else ""))
     if not any(team["bound"] for by_name in teams.values() for team in by_name.values()):
         print("nobody bound to a core: ranks and the switch are more than the cores")
-    results.write(options.json, {"meta": meta, "rows": rows})
+    results.write(options, {"meta": meta, "rows": rows})
     return 0
 
 

@@ -62,11 +62,11 @@ def make_row(ranks, size, buffers, rounds, missing, collective="allreduce", algo
         "collective": collective, "ranks": ranks, "bytes": size, "port": "shm", "buffers": buffers,
         **figures(rounds, ours, without_ratio=without_ratio),
         "core_round_trip_ns": median(trips),
-        "modes": {mode: figures(rounds, ours, mode, without_ratio) for mode in ("near", "far")},
         "gloo_us": {name.removeprefix("gloo_"): median(times_us(rounds, name)) for name in GLOO},
         "algorithms": algorithms or {},
         "missing": missing,
-        "rounds": rounds,
+        "raw": {"rounds": rounds,
+                "modes": {mode: figures(rounds, ours, mode, without_ratio) for mode in ("near", "far")}},
     }
 
 

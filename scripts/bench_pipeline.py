@@ -153,7 +153,7 @@ def main():
                                l3_bytes=int(context["l3_bytes"]),
                                instruction_set=context["instruction_set"])
         meta["bench_command"] = command
-        results.write(options.json, {"meta": meta, "rows": rows, "scaling": scaling})
+        results.write(options, {"meta": meta, "rows": rows, "scaling": scaling})
     return 0
 
 

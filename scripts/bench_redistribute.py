@@ -158,7 +158,7 @@ def main():
         print_executed(rows)
         result["executed"] = rows
         failed = any(row["failures"] + row["memory_violations"] for row in rows)
-    results.write(options.json, {"meta": meta, **result})
+    results.write(options, {"meta": meta, **result})
     return 1 if failed else 0
 
 

@@ -199,7 +199,7 @@ def main():
                    QUICK_SECONDS if options.quick else SECONDS,
                    QUICK_COPY_BYTES if options.quick else COPY_BYTES)
     show(rows)
-    results.write(options.json, {"meta": meta, "rows": rows})
+    results.write(options, {"meta": meta, "rows": rows})
     return 0
 
 

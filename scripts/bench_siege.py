@@ -97,7 +97,7 @@ def main():
         show(done[-1], time.monotonic() - start)
         # Written after each row, so that an abort does not lose earlier results.
         held = all(one["held"] for one in done)
-        results.write(options.json, {"meta": meta, "attacks": done, "all_held": held})
+        results.write(options, {"meta": meta, "attacks": done, "all_held": held})
     broken = [one["name"] for one in done if not one["held"]]
     print(f"{len(done)} attacks, {len(done) - len(broken)} held" +
           (f"; not held: {', '.join(broken)}" if broken else ""))

@@ -255,7 +255,7 @@ def main():
         with temporary_folder() as folder:
             links = straggler_links.measure(options.build.resolve(), folder, options.quick, rounds)
         found = links_summary(links["patterns"]) | links | found
-    results.write(options.json, {"meta": meta} | found)
+    results.write(options, {"meta": meta} | found)
     return 0
 
 

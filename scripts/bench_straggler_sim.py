@@ -348,7 +348,7 @@ def run_drawn(args):
     print(f"\nat {len(rows)} points of seed {args.points_seed}, with each way of help: worst {harms[-1]:.3f}, median "
           f"{result['median_harm']:.3f}, {result['harms_beyond_1_02']} of {len(harms)} beyond {HARM}; "
           f"{result['meta']['wall_s']} s")
-    results.write(args.json, result)
+    results.write(args, result)
     return 0
 
 
@@ -418,7 +418,7 @@ def main():
     print("worst against off: " + ", ".join(f"{way} {worst[way]:+.1%}" for way in HELP) +
           f"; without stragglers at most {result['no_straggler_overhead']:+.1%}; "
           f"{result['meta']['wall_s']} s")
-    results.write(args.json, result)
+    results.write(args, result)
     return 0
 
 

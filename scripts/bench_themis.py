@@ -124,7 +124,7 @@ def main():
     show(report)
     for failure in failures:
         print(f"MISSED: {failure}")
-    results.write(options.json, {
+    results.write(options, {
         "meta": {"benchmark": "themis", **metadata.predicted(started)}, **report,
         "failures": failures})
     return 1 if failures else 0

@@ -108,7 +108,7 @@ def main():
     rows = [row_of(sizes, rates, run(options.build, sizes, rates, size_bytes, rounds))
             for sizes, rates, size_bytes in (QUICK_ROWS if options.quick else ROWS)]
     print_rows(rows)
-    results.write(options.json, {"meta": {**meta, "rounds": rounds, "chunks": CHUNKS,
+    results.write(options, {"meta": {**meta, "rounds": rounds, "chunks": CHUNKS,
                                           "step_latency_us": STEP_LATENCY_US}, "rows": rows})
     return 1 if any(row["wrong_elements"] for row in rows) else 0
 

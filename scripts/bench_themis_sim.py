@@ -119,7 +119,7 @@ def main():
     show(rows)
     for failure in failures:
         print(f"MISSED: {failure}")
-    results.write(args.json, {
+    results.write(args, {
         "meta": simulations.meta("themis-sim", started, found), "rows": rows,
         "worst_difference": max(abs(row["difference"]) for row in judged(rows)),
         "rate_factor": RATE_FACTOR, "failures": failures})

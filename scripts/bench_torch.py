@@ -91,7 +91,7 @@ def main():
         result["collectives"] += collectives
         result["ddp"].append(training)
         result["weights_equal"] &= equal
-    results.write(options.json, result)
+    results.write(options, result)
     if not result["weights_equal"]:
         raise BenchError("ranks have different weights after the training")
     return 0

@@ -160,7 +160,7 @@ def main():
           "why, {named_by_error} of {error_expected} by the errors of jobs that ended; "
           "{why_innocent_blamed} innocent ranks blamed; {in_errors} of {in_errors_of} waits named in "
           "the ranks' errors".format(**figures))
-    results.write(options.json, {"meta": meta, **figures, "faults": rows})
+    results.write(options, {"meta": meta, **figures, "faults": rows})
     enough = figures["why_named"] >= NAMED_AT_LEAST * len(rows)
     return 0 if rows and enough and figures["why_innocent_blamed"] == 0 else 1
 

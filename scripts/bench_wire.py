@@ -372,7 +372,7 @@ def main():
                         session.stop()
     finally:
         ping.stop()
-    results.write(options.json, {"meta": meta, "rows": rows})
+    results.write(options, {"meta": meta, "rows": rows})
     return 0
 
 

@@ -64,7 +64,7 @@ def make_row(what, ours, limit, paths, rounds, missing):
         "contestants": {f"{name}@{path}": figures(size, rounds, f"{name}@{path}")
                         for path in paths for name in everybody},
         "missing": missing,
-        "rounds": rounds,
+        "raw": rounds,
     }
 
 

@@ -379,7 +379,7 @@ def main():
             times += found or []
         report[part] = summary(part, repetitions, times, failures)
         print_row(part, report[part])
-    results.write(options.json, report)
+    results.write(options, report)
     return 1 if any(report[part]["failures"] for part in PARTS if part in report) else 0
 
 

@@ -17,7 +17,7 @@ Fails if an element is wrong; if an operation fails without a cause, or reports 
 after all jobs have left, there are more descriptors, threads or mbufs in use than before the jobs,
 or slots or memory of jobs are held; and, where the second half takes five minutes, if a line
 through its samples grows by more than LIMITS. Prints a table; --json writes {"meta", "seconds",
-"events", "jobs", "operations", "samples", "empty_before", "empty_after", "growth", "failures"}.
+"events", "jobs", "operations", "second_half", "empty_before", "empty_after", "growth", "failures"}.
 """
 
 import argparse
@@ -81,6 +81,12 @@ def growth(samples, key):
         return 0.0
     slope = statistics.linear_regression(times, [sample[key] for sample in samples]).slope
     return slope * (times[-1] - times[0])
+
+
+def extremes(samples):
+    """Returns the least and the most of each figure."""
+    return {key: [min(sample[key] for sample in samples), max(sample[key] for sample in samples)]
+            for key in (samples[0] if samples else ()) if key != "seconds"}
 
 
 def leaks(samples):
@@ -463,7 +469,8 @@ def soak(build, duration_s, sample_every_s, seed, pause_us):
     last = [sample for sample in samples if sample["pid"] == after["pid"]
             and sample["seconds"] >= samples[0]["seconds"] + duration_s / 2]
     return {"seconds": round(duration_s), "seed": seed, "events": world.events,
-            "jobs": world.jobs_started, "operations": world.operations, "samples": samples,
+            "jobs": world.jobs_started, "operations": world.operations, results.RAW: samples,
+            "second_half": extremes([sample for sample in samples if sample["seconds"] > duration_s / 2]),
             "empty_before": before, "empty_after": after, "fitted_samples": len(last),
             "growth": {key: growth(last, key) for key in LIMITS if key in after},
             "failures": world.failures + held(before, after) + leaks(last)}
@@ -479,7 +486,7 @@ def print_result(found):
                             ("mbufs", 1, "mbufs in use")):
         if key not in found["empty_after"]:
             continue
-        values = [sample[key] / unit for sample in found["samples"]]
+        values = [sample[key] / unit for sample in found[results.RAW]]
         rows.append({"what": name, "before": found["empty_before"][key] / unit, "least": min(values),
                      "most": max(values), "after": found["empty_after"][key] / unit,
                      "growth": found["growth"][key] / unit if key in LIMITS else None,
@@ -515,7 +522,7 @@ def main():
     meta = metadata.measured("soak", seed=seed, sample_every_s=options.sample_every,
                              pause_us=options.pause_us)
     found = soak(options.build.resolve(), options.seconds, options.sample_every, seed, options.pause_us)
-    results.write(options.json, {"meta": meta, **found})
+    results.write(options, {"meta": meta, **found})
     print_result(found)
     return 1 if found["failures"] else 0
 

@@ -121,7 +121,7 @@ class RowTest(unittest.TestCase):
         row = row_of(8, 4096, "plain", rounds, {"gloo": "not installed"})
         self.assertIsNone(row["peers"]["gloo_us"])
         self.assertIsNone(row["ratio_vs_openmpi_shm"])
-        self.assertIsNone(row["modes"]["far"]["ours_us"])
+        self.assertIsNone(row["raw"]["modes"]["far"]["ours_us"])
         self.assertEqual(row["missing"], {"gloo": "not installed"})
         self.assertEqual(row["best_network_peer"], "openmpi_tcp")
         cells = report.table_line(row).split()
@@ -162,7 +162,7 @@ class RowTest(unittest.TestCase):
         for ranks, cpus, ratio in ((2, 2, 2), (4, 4, 2), (4, 2, None)):
             row = row_of(ranks, 4096, "plain", rounds, {}, cpus=cpus)
             self.assertEqual(row["ratio_vs_mpich"], ratio)
-            self.assertEqual(row["modes"]["near"]["ratio_vs_mpich"], ratio)
+            self.assertEqual(row["raw"]["modes"]["near"]["ratio_vs_mpich"], ratio)
             self.assertEqual(row["spread"]["ratios"]["mpich"], ratio and [ratio, ratio])
             self.assertEqual(row["peers"]["mpich_us"], 20)
 

@@ -4,11 +4,13 @@
     benchlib_test.py
 """
 
+import argparse
 import ast
 import concurrent.futures
 import contextlib
 import ctypes
 import io
+import json
 import os
 import pathlib
 import signal
@@ -266,11 +268,14 @@ class Results(unittest.TestCase):
             pathlib.Path("code.cc").write_text("2", encoding="utf-8")
             self.assertRegex(metadata.commit(), "^[0-9a-f]+-dirty$")
 
-    def test_without_a_path_nothing_is_written(self):
-        results.write(None, {})
+    def test_results(self):
+        result = {"meta": {"n": 1}, "rows": [{"us": 1.23456789, "raw": [1.5]}, {"us": 2}], "raw": [0.123456789]}
+        results.write(argparse.Namespace(json=None, raw=None), result)
         with processes.temporary_folder() as folder:
-            results.write(folder / "x.json", {"a": [1]})
-            self.assertEqual((folder / "x.json").read_text(), '{\n "a": [\n  1\n ]\n}\n')
+            results.write(argparse.Namespace(json=folder / "x.json", raw=folder / "y.json"), result)
+            self.assertEqual((folder / "x.json").read_text(),
+                             '{\n "meta": {"n": 1},\n "rows": [\n  {"us": 1.23457},\n  {"us": 2}\n ]\n}\n')
+            self.assertEqual(json.loads((folder / "y.json").read_text()), result)
 
     def test_an_error_is_one_line_and_exit_status_1(self):
         def fail():

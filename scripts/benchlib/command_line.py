@@ -20,8 +20,10 @@ def parser_of(document, build=None):
 
 
 def parse(parser):
-    """Returns the options. --json is among them, and its file is known to be writable."""
+    """Returns the options. Among them are --json, the file for the result, and --raw, the file for the result with all
+    samples; both are known to be writable."""
     parser.add_argument("--json", type=result_file)
+    parser.add_argument("--raw", type=result_file)
     return parser.parse_args()
 
 

@@ -60,15 +60,13 @@ def incast(rows):
 
 def soak(content):
     """The extremes are those of the second half, in which the switch is one process."""
-    samples = [sample for sample in content["samples"] if sample["seconds"] > content["seconds"] / 2]
     mib = 1 << 20
 
     def number(value, unit):
         return f"{value / unit:.1f}" if unit != 1 else f"{value:.0f}"
     return table(["The switch", "Empty, before", "Least", "Most", "Empty, after", "Growth in 2nd half"],
                  [[name, *(number(value, unit) for value in (
-                     content["empty_before"][key], min(sample[key] for sample in samples),
-                     max(sample[key] for sample in samples), content["empty_after"][key])),
+                     content["empty_before"][key], *content["second_half"][key], content["empty_after"][key])),
                    f"{content['growth'][key] / unit:.1f}"]
                   for name, key, unit in (("anonymous memory, MiB", "anonymous_bytes", mib), ("descriptors", "descriptors", 1),
                                           ("threads", "threads", 1), ("mbufs in use", "mbufs", 1))])
