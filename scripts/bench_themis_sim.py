@@ -16,9 +16,8 @@ the file, but switches carry them out all the same.
 
 --json writes {"meta", "rows": [{"name", "sizes", "plans", "scheduler", "network", "bytes",
 "chunks", "predicted_by_kind_us", "predicted_us", "measured_us", "difference", "speedup", "predicted_speedup", "dimensions", ...}], "worst_difference",
-"failures"}. "predicted_us" is the planner's time for switches, "framed_us" the same with the
-overhead of frames. "difference" is that of measured_us to predicted_us, "difference_framed" that to
-framed_us. "worst_difference" is that of plans for switches on the network `plain`. "speedup" is
+"failures"}. "predicted_us" is the planner's time for switches.
+"difference" is that of measured_us to predicted_us, "worst_difference" that of plans for switches on the network `plain`. "speedup" is
 against the baseline's plan of the same row.
 """
 
