@@ -5,7 +5,7 @@
 
 Two workers (load_worker, which checks every element of every sum) on hosts of their own sum all the
 time, over udp: and ina-switchd with AF_PACKET ports (network namespaces joined by veth). An
-attacker on a third host sends N frames, the same number of each attack of bench/hostile/attacks.cc,
+attacker on a third host sends N frames, the same number of each attack of tests/hostile/attacks.cc,
 in slices of some tenths of a second. Each slice of attack has two neighbours, in changing order: a
 slice of as many honest frames, and a slice of silence. Honest frames have the same lengths and the
 same pace and come from the same host, but belong to a protocol that the switch does not process: it
@@ -193,7 +193,7 @@ def measure(build, packets, rate_pps, control_s):
         victims = [bed.victim(rank, build / "tests/switchd/load_worker", "victim", SUM_ELEMENTS, -1,
                               0, *([log] if rank == 0 else [])) for rank in range(2)]
         wait_until("sums", lambda: bed.status()["aggregator"]["results"] > 1000)
-        run = Run(bed, Attacker(bed, build / "bench/ina-hostile", folder), packets, rate_pps)
+        run = Run(bed, Attacker(bed, build / "tests/hostile/ina-hostile", folder), packets, rate_pps)
         run.attack()
         control = attack_control(bed, control_s)
         forged = job(bed.status(), "tenant-lone")["results"]

@@ -57,7 +57,7 @@ from benchlib.stats import median, percentile
 from benchlib.switch import Switch
 from benchlib.table import print_table
 
-testbed.use_folder("bench/siege")
+testbed.use_folder("tests/siege")
 testbed.use_folder("bench/operate")
 import visits  # noqa: E402
 from bed import Sums  # noqa: E402
@@ -98,7 +98,7 @@ class Job:
             log = folder / f"{name}-{rank}"
             log.touch()
             self.workers.append(subprocess.Popen(
-                [build / "bench/ina-siege-victim", f"shm:{socket_path}", name, str(rank),
+                [build / "tests/siege/ina-siege-victim", f"shm:{socket_path}", name, str(rank),
                  str(WORKERS), str(ELEMENTS), log], env=environment, stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
 

@@ -3,7 +3,7 @@
 
     bench_siege.py --build FOLDER [--quick] [--only NAME,...] [--pairs N] [--json FILE]
 
-Each row is an attack (bench/siege/rows.py). ina-switchd starts as a user of its own, in a cgroup
+Each row is an attack (tests/siege/rows.py). ina-switchd starts as a user of its own, in a cgroup
 that gives it 768 MiB. A job of two workers of another user sums all the time and checks every
 element. A third user asks the switch for a job every now and then. The attacker, with a quota of 32
 MiB, carries out the row in slices of some tenths of a second. Each slice of attack is next to a
@@ -33,7 +33,7 @@ from benchlib.errors import BenchError
 from benchlib.table import cell
 from benchlib.testbed import require_root
 
-testbed.use_folder("bench/siege")
+testbed.use_folder("tests/siege")
 import rows  # noqa: E402
 from bed import MEMORY_MAX, QUOTA, BedError  # noqa: E402
 from play import Play  # noqa: E402

@@ -40,7 +40,7 @@ import time
 from benchlib import command_line, metadata, processes, progress, results, testbed
 from benchlib.table import print_table
 
-testbed.use_folder("bench/why")
+testbed.use_folder("tests/why")
 import beds  # noqa: E402
 import verdicts  # noqa: E402
 from case import Case  # noqa: E402

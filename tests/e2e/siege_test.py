@@ -16,7 +16,7 @@ import sys
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-FOLDERS = [str(ROOT / folder) for folder in ("tests/net", "tests/support", "bench/siege", "scripts")]
+FOLDERS = [str(ROOT / folder) for folder in ("tests/net", "tests/support", "tests/siege", "scripts")]
 sys.path[:0] = FOLDERS
 import rows  # noqa: E402
 from bed import NEWCOMER_UID  # noqa: E402
@@ -83,7 +83,7 @@ class SiegeTest(unittest.TestCase):
 def require_that_others_may_read():
     """Every party has a user of its own, and runs programs of this tree, which it must be able to
     read."""
-    for path in (BUILD / "switchd/ina-switchd", ROOT / "bench/siege/attacker.py"):
+    for path in (BUILD / "switchd/ina-switchd", ROOT / "tests/siege/attacker.py"):
         done = subprocess.run(["test", "-r", path], user=NEWCOMER_UID, group=NEWCOMER_UID,
                               extra_groups=[], check=False)
         if done.returncode != 0:

@@ -3,7 +3,7 @@
 Victims are two workers (load_worker, which checks every element of every sum) on hosts of their
 own, over udp: and with a control connection that passes the switch, too. The attacker is on a third
 host, has jobs of its own, and knows the contents of all frames on the victims' links. A fourth
-host, the sink, takes honest traffic. `Attacker` runs ina-hostile (bench/ina_hostile.cc), which
+host, the sink, takes honest traffic. `Attacker` runs ina-hostile (tests/hostile/ina_hostile.cc), which
 makes the frames.
 """
 
@@ -33,7 +33,7 @@ jobs: {{window_bytes: 256KiB, slots_floor: 512}}
 bridge: {{storm_limit_frames_per_s: 1000}}
 """
 TENANT_WINDOW_BYTES = 16 << 10  # small, so that few frames wrap around it
-# Ranks of the jobs that the attacker has as a tenant (bench/hostile/attacks.cc).
+# Ranks of the jobs that the attacker has as a tenant (tests/hostile/attacks.cc).
 TENANTS = {"plain": 2, "lone": 2, "wide": 16, "doomed": 2}
 
 # Drop reasons that no frame of this bed can cause, and why.

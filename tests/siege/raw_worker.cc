@@ -1,4 +1,4 @@
-#include "bench/siege/raw_worker.h"
+#include "tests/siege/raw_worker.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -27,7 +27,7 @@
 #include <sstream>
 #include <thread>
 
-#include "bench/siege/raw_worker.h"
+#include "tests/siege/raw_worker.h"
 #include "common/clock.h"
 
 // Linux 6.1; older headers lack it.

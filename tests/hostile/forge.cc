@@ -1,4 +1,4 @@
-#include "bench/hostile/forge.h"
+#include "tests/hostile/forge.h"
 
 #include <algorithm>
 

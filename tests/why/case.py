@@ -23,7 +23,7 @@ class Case:
 
     def _start(self, rank):
         log = self.bed.folder / f"{self.job}-{rank}.out"
-        command = [self.bed.build / "bench/ina-why-worker", self.bed.url(rank), self.job, rank,
+        command = [self.bed.build / "tests/why/ina-why-worker", self.bed.url(rank), self.job, rank,
                    self.fault.world, *self.fault.steps[rank]]
         environment = os.environ | {"INA_TIMEOUT_US": str(int(self.fault.timeout_s * 1e6))}
         environment |= {key: str(text) for key, text in self.fault.environment.get(rank, {}).items()}

@@ -4,7 +4,7 @@
 #include <span>
 #include <string_view>
 
-#include "bench/hostile/forge.h"
+#include "tests/hostile/forge.h"
 
 namespace ina::hostile {
 

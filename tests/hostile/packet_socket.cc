@@ -1,4 +1,4 @@
-#include "bench/hostile/packet_socket.h"
+#include "tests/hostile/packet_socket.h"
 
 #include <arpa/inet.h>
 #include <linux/if_packet.h>
@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "bench/hostile/forge.h"
+#include "tests/hostile/forge.h"
 
 namespace ina::hostile {
 

@@ -1,4 +1,4 @@
-#include "bench/hostile/facts.h"
+#include "tests/hostile/facts.h"
 
 #include <arpa/inet.h>
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <span>
 
-#include "bench/hostile/facts.h"
+#include "tests/hostile/facts.h"
 
 namespace ina::hostile {
 

@@ -2,7 +2,7 @@
 //
 //   ina-hostile FACTS.json
 //
-// FACTS.json: the attacker's knowledge (bench/hostile/facts.h). Reads orders from standard input, a
+// FACTS.json: the attacker's knowledge (tests/hostile/facts.h). Reads orders from standard input, a
 // JSON object a line, and answers each with a line:
 //
 //   {"attack": NAME, "packets": N, "rate_pps": R, "honest": false, "first": 0}
@@ -22,8 +22,8 @@
 #include <fstream>
 #include <iostream>
 
-#include "bench/hostile/attacks.h"
-#include "bench/hostile/packet_socket.h"
+#include "tests/hostile/attacks.h"
+#include "tests/hostile/packet_socket.h"
 #include "common/clock.h"
 
 namespace ina::hostile {

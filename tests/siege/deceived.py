@@ -47,7 +47,7 @@ def log_of(bed):
 
 def worker(bed, socket):
     url = f"udp:127.0.0.1?control={socket}" if socket.startswith("tcp:") else f"shm:{socket}"
-    return [bed.build / "bench/ina-siege-victim", url, "deceived", "0", "2", "16384", log_of(bed)]
+    return [bed.build / "tests/siege/ina-siege-victim", url, "deceived", "0", "2", "16384", log_of(bed)]
 
 
 def is_error_of_inactl(status, text):

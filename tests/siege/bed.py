@@ -264,7 +264,7 @@ class Bed:
     def start_switch(self):
         load = ""
         if self.mapped:
-            load = (f"env LD_PRELOAD={self.build}/bench/libina-siege-mapped.so "
+            load = (f"env LD_PRELOAD={self.build}/tests/siege/libina-siege-mapped.so "
                     f"INA_SIEGE_MAPPED={self.mapped} ")
         command = self.as_switch(f"{load}{self.build}/switchd/ina-switchd --config {self.config}")
 
@@ -468,7 +468,7 @@ class Bed:
             log.touch()
             os.chown(log, VICTIM_UID, VICTIM_UID)
             self.victims.append(subprocess.Popen(
-                [self.build / "bench/ina-siege-victim", self.url_of(rank), VICTIM, str(rank),
+                [self.build / "tests/siege/ina-siege-victim", self.url_of(rank), VICTIM, str(rank),
                  "2", str(SUM_ELEMENTS), log, str(self.register_every)], stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd="/",
                 user=VICTIM_UID, group=VICTIM_UID, extra_groups=[],
@@ -502,7 +502,7 @@ class Bed:
         ina-siege."""
         if name.startswith("ring:"):
             ids = {"user": uid, "group": uid, "extra_groups": []}
-            command = [self.build / "bench/ina-siege", name.removeprefix("ring:"), self.socket, job]
+            command = [self.build / "tests/siege/ina-siege", name.removeprefix("ring:"), self.socket, job]
         else:
             ids = {}
             command = [sys.executable, HERE / "attacker.py", uid, name, self.attacked, job,

@@ -1,4 +1,4 @@
-#include "bench/hostile/attacks.h"
+#include "tests/hostile/attacks.h"
 
 namespace ina::hostile {
 namespace {
