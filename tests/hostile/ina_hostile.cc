@@ -22,9 +22,9 @@
 #include <fstream>
 #include <iostream>
 
+#include "common/clock.h"
 #include "tests/hostile/attacks.h"
 #include "tests/hostile/packet_socket.h"
-#include "common/clock.h"
 
 namespace ina::hostile {
 namespace {

@@ -27,8 +27,8 @@
 #include <sstream>
 #include <thread>
 
-#include "tests/siege/raw_worker.h"
 #include "common/clock.h"
+#include "tests/siege/raw_worker.h"
 
 // Linux 6.1; older headers lack it.
 #ifndef MADV_COLLAPSE
