@@ -35,7 +35,7 @@ void Aggregator::add_job(JobIndex index, const JobSpec& spec) {
   job.results = ResultMemory(spec.results, spec.window, shape_.slot_bytes, spec.placed);
   job.given = GivenResults(spec.given);
   job.pool_slots = Divider(std::max(1u, spec.pool.slots));
-  job.full = full_bitmap(spec.workers);
+  job.full = WorkerSet::first(spec.workers);
   job.limit = spec.start + (spec.rejoined ? 2 : 1) * uint64_t{spec.window};
   job.results_end = spec.start;
   job.park_next = number_of(spec.start);
@@ -156,9 +156,9 @@ Slot* Aggregator::find_slot(const Job& job, Seq seq) {
 
 /// The workers whose contributions to a fragment without a slot, but for this one, went to the
 /// fallback. The others' messages for a fragment that is moved are marks, which went nowhere.
-Bitmap Aggregator::gone_to_fallback(const Job& job, Seq seq, const RxPacket& packet) const {
-  if (moves(packet.message)) return 0;
-  return shape_.policy.residual ? job.recent.seen(number_of(seq)) & ~bit_of(packet.rank) : 0;
+WorkerSet Aggregator::gone_to_fallback(const Job& job, Seq seq, const RxPacket& packet) const {
+  if (moves(packet.message) || !shape_.policy.residual) return {};
+  return job.recent.seen(number_of(seq)) - WorkerSet::of(packet.rank);
 }
 
 // ---- figures
@@ -179,11 +179,11 @@ std::optional<Waiting> Aggregator::oldest_waiting(JobIndex index) {
     if (!in_lane(seq)) continue;
     const Slot* const slot = find_slot(job, seq);
     if (slot != nullptr && slot->state == SlotState::kFilling)
-      return Waiting{seq, job.full & ~(slot->bits | slot->at_fallback), slot->signature()};
+      return Waiting{seq, job.full - (slot->bits | slot->at_fallback), slot->signature()};
     // Contributions may have gone on to the fallback: the replay window knows from which workers.
-    const Bitmap came = hashed() ? job.recent.seen(number_of(seq)) : job.full;
-    if (slot == nullptr && came != 0 && came != job.full)
-      return Waiting{seq, job.full & ~came, std::nullopt};
+    const WorkerSet came = hashed() ? job.recent.seen(number_of(seq)) : job.full;
+    if (slot == nullptr && !came.empty() && came != job.full)
+      return Waiting{seq, job.full - came, std::nullopt};
   }
   return std::nullopt;
 }

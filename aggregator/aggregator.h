@@ -44,7 +44,7 @@ struct Shape {
 /// The oldest fragment that waits, and the workers that it waits for.
 struct Waiting {
   Seq seq;
-  Bitmap missing = 0;
+  WorkerSet missing = {};
   std::optional<wire::Signature> signature;  ///< of a fragment that has a slot
 };
 
@@ -138,7 +138,7 @@ class Aggregator {
  private:
   struct Job {
     // The fields that each packet needs stand together.
-    Bitmap full = 0;
+    WorkerSet full = {};
     Seq limit;               ///< fragments the window allows are below this: highest result + 1 + W
     uint64_t park_next = 0;  ///< numbers of fragments below it were looked at for being left behind
     bool present = false;
@@ -158,10 +158,10 @@ class Aggregator {
   /// A group's fragment and slot, looked up for a whole burst before any packet is decided.
   struct Lookup {
     Seq seq;
-    uint64_t number = 0;     ///< of the fragment, among those of this lane
-    Slot* slot = nullptr;    ///< of a GRAD of a job that is present: where it is, or might go
-    Bitmap* seen = nullptr;  ///< with `slot`, where slots are hashed
-    uint32_t first = 0;      ///< where slots are hashed: the slot that its hash names
+    uint64_t number = 0;        ///< of the fragment, among those of this lane
+    Slot* slot = nullptr;       ///< of a GRAD of a job that is present: where it is, or might go
+    WorkerSet* seen = nullptr;  ///< with `slot`, where slots are hashed
+    uint32_t first = 0;         ///< where slots are hashed: the slot that its hash names
   };
 
   static uint32_t spare_rows(const Shape& shape) { return 2 * shape.burst; }
@@ -240,9 +240,9 @@ class Aggregator {
   // questions.cc
   bool answer_question(Job& job, Seq seq, const RxPacket& packet, Nanos now, Verdict& verdict);
   bool tell_to_wait(Job& job, Seq seq, const RxPacket& packet, Nanos now, Verdict& verdict);
-  Bitmap came_later(const Job& job, Seq seq) const;
+  WorkerSet came_later(const Job& job, Seq seq) const;
   bool given_later(const Job& job, Seq seq) const;
-  void ask_again(const Job& job, Seq seq, wire::Phase phase, Bitmap workers, JobIndex index,
+  void ask_again(const Job& job, Seq seq, wire::Phase phase, WorkerSet workers, JobIndex index,
                  Verdict& verdict) const;
   bool give_again(Job& job, Seq seq, const RxPacket& packet, Verdict& verdict);
   void remember_given(Job& job, Seq seq, const wire::Message& result) const;
@@ -315,7 +315,7 @@ class Aggregator {
   }
   Slot* find_slot(const Job& job, Seq seq);
   JobIndex index_of(const Job& job) const { return static_cast<JobIndex>(&job - jobs_.data()); }
-  Bitmap gone_to_fallback(const Job& job, Seq seq, const RxPacket& packet) const;
+  WorkerSet gone_to_fallback(const Job& job, Seq seq, const RxPacket& packet) const;
   /// A payload that is to be moved, rather than added.
   static bool moves(const wire::Message& message) {
     return is_moved(message.collective) && message.elements != 0;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <array>
-#include <bit>
 #include <limits>
 #include <vector>
 
@@ -38,7 +37,7 @@ class BareResults {
   void add_job(JobIndex index, const Joining& joining, Seq start) {
     Job& job = jobs_[index];
     job.joining = joining;
-    job.prompt = ~Bitmap{0};  // until they say something else
+    job.prompt = WorkerSet::first(kMaxWorkers);  // until they say something else
     for (Run& run : job.runs) run.end = start.low();
     job.newest.fill(start.low());
   }
@@ -54,9 +53,9 @@ class BareResults {
     const bool overtaken = is_before(seq, newest);
     if (!overtaken) newest = seq;
     if (prompt)
-      job.prompt |= bit_of(rank);
+      job.prompt.insert(rank);
     else if (!overtaken)
-      job.prompt &= ~bit_of(rank);
+      job.prompt.erase(rank);
   }
 
   /// A bare RESULT for the workers in its bitmap. `send(job, rank, message)` gets what it cannot
@@ -64,27 +63,25 @@ class BareResults {
   template <class Send>
   void add(JobIndex index, const wire::Message& message, Send&& send) {
     Job& job = jobs_[index];
-    if (job.waiting != 0 && !goes_with(job.first, message)) send_runs(index, job.waiting, send);
-    if (job.waiting == 0) job.first = message;
+    if (!job.waiting.empty() && !goes_with(job.first, message)) send_runs(index, job.waiting, send);
+    if (job.waiting.empty()) job.first = message;
     if (!job.active) active_.push_back(index);
     job.active = true;
-    for (Bitmap left = message.bitmap; left != 0; left &= left - 1) {
-      const auto rank = static_cast<uint8_t>(std::countr_zero(left));
-      const Bitmap bit = Bitmap{1} << rank;
-      Run& run = job.runs[rank];
-      if ((job.waiting & bit) != 0) {
+    for (const Rank rank : message.bitmap) {
+      Run& run = job.runs[value(rank)];
+      if (job.waiting.contains(rank)) {
         if (const uint32_t length = length_with(run, message.seq); length != 0) {
           run.length = run.bare_length = static_cast<uint16_t>(length);
-          note_length(job, run, bit);
+          note_length(job, rank);
           continue;
         }
-        send_runs(index, bit, send);
+        send_runs(index, WorkerSet::of(rank), send);
       }
       const bool late = is_before(message.seq, run.end) && rule(Rule::kJoinLate);
       run = {message.seq, late ? run.end : message.seq, 1, 1};
-      job.waiting |= bit;
-      if (late) job.full |= bit;
-      note_length(job, run, bit);
+      job.waiting.insert(rank);
+      if (late) job.full.insert(rank);
+      note_length(job, rank);
     }
   }
 
@@ -93,20 +90,21 @@ class BareResults {
   void passed(JobIndex index, const wire::Message& message) {
     Job& job = jobs_[index];
     if (message.receiver == 0) [[likely]] {
-      if (job.waiting != 0 && message.operation == job.first.operation && message.elements == 0)
+      if (!job.waiting.empty() && message.operation == job.first.operation && message.elements == 0)
         job.forget();
       return;
     }
-    const Bitmap bit = Bitmap{1} << (message.receiver - 1);
-    Run& run = job.runs[message.receiver - 1];
-    if ((job.waiting & bit) == 0) {
+    const Rank receiver{static_cast<uint8_t>(message.receiver - 1)};
+    Run& run = job.runs[value(receiver)];
+    if (!job.waiting.contains(receiver)) {
       if (!is_before(message.seq, run.end)) run.end = message.seq + lanes_;
     } else if (message.seq == run.seq + run.length * lanes_ && run.length != kLongest &&
                message.operation == job.first.operation) {
       ++run.length;
-      note_length(job, run, bit);
+      note_length(job, receiver);
     } else {
-      job.full |= bit;  // its worker's window must not fill with results that follow the run
+      // The worker's window must not fill with results that follow the run.
+      job.full.insert(receiver);
     }
   }
 
@@ -117,7 +115,7 @@ class BareResults {
     for (size_t i = 0; i < active_.size();) {
       const JobIndex index = active_[i];
       Job& job = jobs_[index];
-      Bitmap go = job.full | (rule(Rule::kJoinPrompt) ? job.prompt : 0);
+      WorkerSet go = job.full | (rule(Rule::kJoinPrompt) ? job.prompt : WorkerSet());
       if (job.joining.patience == 0) go = job.waiting;
       if (job.tick_at == 0) job.tick_at = now + job.joining.patience;
       const bool tick = now >= job.tick_at;
@@ -127,7 +125,7 @@ class BareResults {
         job.old = job.waiting;
         job.tick_at = now + job.joining.patience;
       }
-      if (job.waiting == 0) {
+      if (job.waiting.empty()) {
         job.active = false;
         job.tick_at = 0;
         active_[i] = active_.back();
@@ -146,7 +144,7 @@ class BareResults {
     const Job& job = jobs_[index];
     const Run& run = job.runs[value(rank)];
     const uint32_t distance = seq - run.seq;
-    return (job.waiting & bit_of(rank)) != 0 && distance % lanes_ == 0 &&
+    return job.waiting.contains(rank) && distance % lanes_ == 0 &&
            distance / lanes_ < run.bare_length;
   }
 
@@ -161,17 +159,17 @@ class BareResults {
   };
   struct Job {
     Joining joining;
-    wire::Message first;  ///< the fields that all runs have in common
-    Bitmap waiting = 0;   ///< workers with a run
-    Bitmap full = 0;      ///< of these, those with one of `joining.most` fragments
-    Bitmap old = 0;       ///< of these, those that had theirs a patience ago
-    Bitmap prompt = 0;
+    wire::Message first;     ///< the fields that all runs have in common
+    WorkerSet waiting = {};  ///< workers with a run
+    WorkerSet full = {};     ///< of these, those with one of `joining.most` fragments
+    WorkerSet old = {};      ///< of these, those that had theirs a patience ago
+    WorkerSet prompt = {};
     std::array<uint32_t, kMaxWorkers> newest{};  ///< of a worker's fragments, by rank
     Nanos tick_at = 0;                           ///< `old` is renewed; 0: unknown
     bool active = false;                         ///< in active_
     std::array<Run, kMaxWorkers> runs{};
 
-    void forget() { waiting = full = old = 0; }
+    void forget() { waiting = full = old = {}; }
   };
 
   static bool goes_with(const wire::Message& first, const wire::Message& message) {
@@ -189,23 +187,24 @@ class BareResults {
   static bool is_before(uint32_t seq, uint32_t other) {
     return static_cast<int32_t>(seq - other) < 0;
   }
-  void note_length(Job& job, Run& run, Bitmap bit) const {
+  void note_length(Job& job, Rank rank) const {
+    Run& run = job.runs[value(rank)];
     if (const uint32_t end = run.seq + run.length * lanes_; is_before(run.end, end)) run.end = end;
-    if (run.length >= job.joining.most && rule(Rule::kJoinLimit)) job.full |= bit;
+    if (run.length >= job.joining.most && rule(Rule::kJoinLimit)) job.full.insert(rank);
   }
   template <class Send>
-  void send_runs(JobIndex index, Bitmap ranks, Send&& send) {
+  void send_runs(JobIndex index, WorkerSet ranks, Send&& send) {
     Job& job = jobs_[index];
-    job.waiting &= ~ranks;
-    job.full &= ~ranks;
-    job.old &= ~ranks;
+    job.waiting -= ranks;
+    job.full -= ranks;
+    job.old -= ranks;
     wire::Message message = job.first;
-    for (; ranks != 0; ranks &= ranks - 1) {
-      const auto rank = static_cast<uint8_t>(std::countr_zero(ranks));
-      message.seq = job.runs[rank].seq;
-      message.elements = job.runs[rank].bare_length;
-      message.bitmap = Bitmap{1} << rank;
-      send(index, Rank{rank}, message);
+    for (const Rank rank : ranks) {
+      const Run& run = job.runs[value(rank)];
+      message.seq = run.seq;
+      message.elements = run.bare_length;
+      message.bitmap = WorkerSet::of(rank);
+      send(index, rank, message);
     }
   }
 

@@ -218,9 +218,10 @@ bool Aggregator::join_together(Job& job, const Lookup& lookup, const BurstGroups
   if (kHashed && !job.recent.remembers(lookup.seq)) return false;
   if (!followers.are_within(job.full)) return false;
   Slot& slot = *pending_.slot();
-  const Bitmap here = slot.bits | slot.at_fallback;
-  const Bitmap known = here | (kHashed ? *lookup.seen : 0);
-  if ((followers.repeated || (known & followers.bits) != 0) && rule(Rule::kGroupOnce)) return false;
+  const WorkerSet here = slot.bits | slot.at_fallback;
+  const WorkerSet known = here | (kHashed ? *lookup.seen : WorkerSet());
+  if ((followers.repeated || known.intersects(followers.bits)) && rule(Rule::kGroupOnce))
+    return false;
   const RxPacket& last = *followers.last;
   if (last.message.receiver != 0) [[unlikely]]
     groups_.for_each_follower(group,
@@ -234,7 +235,7 @@ bool Aggregator::join_together(Job& job, const Lookup& lookup, const BurstGroups
     slot.flags |= followers.flags & wire::kResultFlags;
     slot.priority = std::max(slot.priority, std::min(followers.priority, job.spec.priority_max));
   }
-  slot.bits |= full ? followers.bits & ~bit_of(last.rank) : followers.bits;
+  slot.bits |= full ? followers.bits - WorkerSet::of(last.rank) : followers.bits;
   counters_.absorbed += plain;
   job.counters.absorbed += plain;
   counters_.absorbed_bytes += uint64_t{plain} * last.payload_bytes;

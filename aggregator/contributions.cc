@@ -41,7 +41,7 @@ void Aggregator::on_static_grad(Job& job, const Lookup& lookup, const RxPacket& 
       break;
     case StaticPool::Claim::kSame:
       if (!agrees(slot, packet)) return on_mismatch(job, slot, verdict);
-      if (slot.bits & bit_of(packet.rank)) {
+      if (slot.bits.contains(packet.rank)) {
         drop(verdict, DropReason::kDuplicate);
         // A result of the fallback is not repeated: only the fallback knows whom it has bound.
         if (slot.state == SlotState::kComplete) repeat_result(job, slot, packet.rank, verdict);
@@ -50,7 +50,8 @@ void Aggregator::on_static_grad(Job& job, const Lookup& lookup, const RxPacket& 
       break;
   }
   if (slot.moves()) return on_static_move(job, slot, packet, verdict);
-  if ((slot.bits | bit_of(packet.rank)) == job.full) return finish(job, slot, packet, verdict);
+  if ((slot.bits | WorkerSet::of(packet.rank)) == job.full)
+    return finish(job, slot, packet, verdict);
   absorb(job, slot, packet, verdict);
 }
 
@@ -62,10 +63,10 @@ void Aggregator::on_hashed_grad(Job& job, const Lookup& lookup, const RxPacket& 
   const bool remembered = job.recent.remembers(seq);
   if (seq >= job.recent.end()) advance(job, seq);
   if (remembered) {
-    Bitmap& seen_bits = *lookup.seen;
-    if ((seen_bits & bit_of(packet.rank)) != 0 && rule(Rule::kAntiReplay))
+    WorkerSet& seen = *lookup.seen;
+    if (seen.contains(packet.rank) && rule(Rule::kAntiReplay))
       return drop(verdict, DropReason::kDuplicate);
-    seen_bits |= bit_of(packet.rank);
+    seen.insert(packet.rank);
   }
   if (job.spec.park_after != 0) [[unlikely]]
     job.late.came(packet.rank, seq);
@@ -90,8 +91,9 @@ void Aggregator::on_hashed_grad(Job& job, const Lookup& lookup, const RxPacket& 
   }
   if (place->state != SlotState::kEmpty) {
     // A last contribution, of a fragment whose others have all gone, need not take a slot.
-    const Bitmap gone = gone_to_fallback(job, seq, packet);
-    if (gone != 0 && (gone | bit_of(packet.rank)) == job.full) return bypass(job, packet, verdict);
+    const WorkerSet gone = gone_to_fallback(job, seq, packet);
+    if (!gone.empty() && (gone | WorkerSet::of(packet.rank)) == job.full)
+      return bypass(job, packet, verdict);
     return contend<Policy>(job, *place, seq, packet, now, verdict);
   }
   if (!quotas_.may_take_empty(job.slots)) return bypass(job, packet, verdict);
@@ -105,9 +107,9 @@ void Aggregator::on_hashed_grad(Job& job, const Lookup& lookup, const RxPacket& 
 /// True if the group is all contributions to a fragment, of which none has come before.
 inline bool Aggregator::holds_all(const Job& job, const Lookup& lookup,
                                   const RxPacket& first) const {
-  const Bitmap bit = bit_of(first.rank);
-  return pending_.followers().are_all_but(bit, job.full) && *lookup.seen == bit &&
-         first.message.receiver == 0 && job.spec.park_after == 0;
+  return pending_.followers().are_all_but(first.rank, job.full) &&
+         *lookup.seen == WorkerSet::of(first.rank) && first.message.receiver == 0 &&
+         job.spec.park_after == 0;
 }
 
 /// Such a group needs no slot. All is as if it had taken one, that was empty, and left it.
@@ -187,7 +189,7 @@ template <class Policy>
                                                     Verdict& verdict) {
   if (!agrees(slot, packet)) return on_mismatch(job, slot, verdict);
   if (slot.state == SlotState::kFrozen) return bypass(job, packet, verdict);
-  if ((slot.bits | slot.at_fallback) & bit_of(packet.rank))
+  if ((slot.bits | slot.at_fallback).contains(packet.rank))
     return drop(verdict, DropReason::kDuplicate);
   if (left_behind(job, number_of(slot.seq))) [[unlikely]]
     return add_late(job, slot, packet, verdict);
@@ -227,10 +229,11 @@ void Aggregator::install(Job& job, Slot& slot, Seq seq, const RxPacket& packet, 
   const Message& message = packet.message;
   slot.set_signature(message.signature());
   slot.seq = seq;
-  slot.at_fallback = hashed() ? gone_to_fallback(job, seq, packet) : 0;
+  slot.at_fallback = hashed() ? gone_to_fallback(job, seq, packet) : WorkerSet();
   // Workers that had come to the fragment before its payload.
-  slot.bits =
-      hashed() && moves(message) ? job.recent.seen(number_of(seq)) & ~bit_of(packet.rank) : 0;
+  slot.bits = hashed() && moves(message)
+                  ? job.recent.seen(number_of(seq)) - WorkerSet::of(packet.rank)
+                  : WorkerSet();
   slot.first_arrival = now;
   slot.job = packet.job;
   slot.elements = message.bare() ? uint16_t{0} : message.elements;
@@ -243,7 +246,7 @@ void Aggregator::install(Job& job, Slot& slot, Seq seq, const RxPacket& packet, 
 }
 
 void Aggregator::count_absorbed(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict) {
-  slot.bits |= bit_of(packet.rank);
+  slot.bits.insert(packet.rank);
   note_caught_up(job, slot.seq, packet.rank);
   ++counters_.absorbed;
   ++job.counters.absorbed;
@@ -261,7 +264,7 @@ void Aggregator::count_absorbed(Job& job, Slot& slot, const RxPacket& packet, Ve
     pending_.add(slot, packet.payload);
   } else {
     const Kernels& kernel = kernels_of(slot);
-    (slot.bits == 0 ? kernel.load : kernel.add)(row_of(slot), packet.payload, slot.elements);
+    (slot.bits.empty() ? kernel.load : kernel.add)(row_of(slot), packet.payload, slot.elements);
   }
   count_absorbed(job, slot, packet, verdict);
 }
@@ -269,11 +272,10 @@ void Aggregator::count_absorbed(Job& job, Slot& slot, const RxPacket& packet, Ve
 template <class Policy>
 [[gnu::always_inline]] inline void Aggregator::add_to(Job& job, Slot& slot, const RxPacket& packet,
                                                       Verdict& verdict) {
-  const Bitmap bit = bit_of(packet.rank);
-  const bool full = (slot.bits | slot.at_fallback | bit) == job.full;
+  const bool full = (slot.bits | slot.at_fallback | WorkerSet::of(packet.rank)) == job.full;
   slot.flags |= packet.message.flags & wire::kResultFlags;
   if (full && !Policy::kTraits.held_until_acknowledged &&
-      (slot.at_fallback == 0 || !rule(Rule::kPartialTest)))
+      (slot.at_fallback.empty() || !rule(Rule::kPartialTest)))
     return finish(job, slot, packet, verdict);
   absorb_here(job, slot, packet, verdict);
   if (!full) return;
@@ -327,7 +329,7 @@ void Aggregator::finish(Job& job, Slot& slot, const RxPacket& packet, Verdict& v
   bool overflow = false;
   if (pending_.slot()) {
     overflow = finish_pending(result, packet.payload, divisor);
-  } else if (slot.bits == 0) {  // a job of one worker
+  } else if (slot.bits.empty()) {  // a job of one worker
     kernel.load(row_of(slot), packet.payload, slot.elements);
     overflow = kernel.finish(result, row_of(slot), slot.elements, divisor);
   } else {
@@ -360,7 +362,7 @@ void Aggregator::bypass(Job& job, const RxPacket& packet, Verdict& verdict) {
   part.message = packet.message;
   part.message.type = Type::kPart;
   part.message.flags = wire::kFlagRaw | (packet.message.flags & wire::kFlagEcn);
-  part.message.bitmap = bit_of(packet.rank);
+  part.message.bitmap = WorkerSet::of(packet.rank);
   if (moves(packet.message)) part.message.bitmap |= job.recent.seen(number_of(seq_of(job, packet)));
   part.message.rank = packet.rank;
   part.message.epoch = job.spec.epoch;

@@ -1,7 +1,6 @@
 #include "aggregator/fallback.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <new>
 
@@ -36,7 +35,7 @@ size_t Fallback::memory_bytes(const FallbackConfig& config) {
 
 Fallback::Fallback(const FallbackConfig& config)
     : config_(config),
-      full_(full_bitmap(config.workers)),
+      full_(WorkerSet::first(config.workers)),
       top_end_(config.start),
       entries_(entries_of(config)),
       queue_(entries_.size() * kOutputs) {
@@ -80,9 +79,9 @@ void Fallback::on_message(const Message& message, const std::byte* payload) {
     case Type::kPart:
       return on_part(seq, message, payload);
     case Type::kQuery:
-      return on_query(seq, worker_bit(message));
+      return on_query(seq, sender_of(message));
     case Type::kSent:
-      if (Entry* entry = find_answered(seq, message)) return note_sent(*entry, worker_bit(message));
+      if (Entry* entry = find_answered(seq, message)) return note_sent(*entry, sender_of(message));
       return drop();
     case Type::kNotYet:
       return;  // a straggler is not a loss
@@ -96,27 +95,27 @@ void Fallback::on_message(const Message& message, const std::byte* payload) {
   }
 }
 
-/// 0: the message is of no worker.
-Bitmap Fallback::worker_bit(const Message& message) const {
-  return value(message.rank) < config_.workers ? bit_of(message.rank) : 0;
+/// Empty: the message is of no worker.
+WorkerSet Fallback::sender_of(const Message& message) const {
+  return value(message.rank) < config_.workers ? WorkerSet::of(message.rank) : WorkerSet();
 }
 
 /// The undecided fragment of a worker's answer to this life of the fallback; nullptr: none.
 Fallback::Entry* Fallback::find_answered(Seq seq, const Message& message) {
   if (rule(Rule::kInstance) && message.instance != config_.instance) return nullptr;
-  if (worker_bit(message) == 0) return nullptr;
+  if (sender_of(message).empty()) return nullptr;
   Entry* entry = find(seq);
   return entry && !entry->decided ? entry : nullptr;
 }
 
 void Fallback::on_part(Seq seq, const Message& message, const std::byte* payload) {
   if (message.epoch < config_.min_epoch) return drop();
-  if ((message.bitmap & ~full_) != 0) return drop();
+  if (!full_.covers(message.bitmap)) return drop();
   Entry* entry = find_or_create(seq);
   if (!entry || entry->decided) return drop();
   if (is_foreign(*entry, message, message.bitmap)) return drop();
   // Marks and the payload of one source may come any number of times.
-  if (rule(Rule::kDisjointMerge) && (entry->bits & message.bitmap) != 0 && !moves(message))
+  if (rule(Rule::kDisjointMerge) && entry->bits.intersects(message.bitmap) && !moves(message))
     return drop();
   if (!merge(*entry, message, payload, message.bitmap)) return drop();
   ++counters_.parts;
@@ -124,18 +123,18 @@ void Fallback::on_part(Seq seq, const Message& message, const std::byte* payload
   if (is_complete(*entry)) decide(*entry, index_of(seq));
 }
 
-void Fallback::on_query(Seq seq, Bitmap bit) {
+void Fallback::on_query(Seq seq, WorkerSet sender) {
   ++counters_.queries;
   Entry* entry = find_or_create(seq);
   if (!entry) return drop();
   if (entry->decided) return enqueue(*entry, kResult);
   if (entry->sent != full_) {
-    note_sent(*entry, bit);  // or it would not ask
+    note_sent(*entry, sender);  // or it would not ask
     if (entry->sent == full_) return;
     // Workers that wait for the same fragment all ask: one POLL serves all of them, until a
     // worker asks again.
-    const bool anew = entry->asked == 0 || (entry->asked & bit) != 0;
-    entry->asked = anew ? bit : entry->asked | bit;
+    const bool anew = entry->asked.empty() || entry->asked.intersects(sender);
+    entry->asked = anew ? sender : entry->asked | sender;
     if (anew) enqueue(*entry, kPollStatus);
     return;
   }
@@ -144,12 +143,12 @@ void Fallback::on_query(Seq seq, Bitmap bit) {
 }
 
 void Fallback::on_defer(Entry& entry, const Message& message, const std::byte* payload) {
-  const Bitmap bit = worker_bit(message);
-  entry.deferred |= bit;
+  const WorkerSet sender = sender_of(message);
+  entry.deferred |= sender;
   if ((message.flags & wire::kFlagRaw) == 0) return;
-  if (is_foreign(entry, message, bit)) return drop();
-  if ((entry.bits & bit) != 0 && !moves(message)) return;
-  if (!merge(entry, message, payload, bit)) return drop();
+  if (is_foreign(entry, message, sender)) return drop();
+  if (entry.bits.intersects(sender) && !moves(message)) return;
+  if (!merge(entry, message, payload, sender)) return drop();
   ++counters_.raws;
   if (is_complete(entry)) decide(entry, index_of(entry.seq));
 }
@@ -171,17 +170,18 @@ void Fallback::on_have(Seq seq, const Message& message, const std::byte* payload
 
 /// When a fragment's contributions are all under way or lost, the switch is to hand over the parts
 /// that it holds. Only the next QUERY binds, because most results come by themselves.
-void Fallback::note_sent(Entry& entry, Bitmap bit) {
+void Fallback::note_sent(Entry& entry, WorkerSet sender) {
   const bool was_full = entry.sent == full_;
-  entry.sent |= bit;
+  entry.sent |= sender;
   if (entry.sent == full_ && !was_full) enqueue(entry, config_.bind_at_once ? kPollBind : kRemind);
 }
 
-bool Fallback::merge(Entry& entry, const Message& message, const std::byte* payload, Bitmap bits) {
-  if (entry.bits != 0 && disagree(entry, message, bits)) return false;
+bool Fallback::merge(Entry& entry, const Message& message, const std::byte* payload,
+                     WorkerSet workers) {
+  if (!entry.bits.empty() && disagree(entry, message, workers)) return false;
   if (moves(message)) {
     merge_move(entry, message, payload);
-    entry.bits |= bits;
+    entry.bits |= workers;
     return true;
   }
   const bool raw = (message.flags & wire::kFlagRaw) != 0;
@@ -198,7 +198,7 @@ bool Fallback::merge(Entry& entry, const Message& message, const std::byte* payl
   } else {
     (raw ? kernel.add : kernel.merge)(sum, payload, message.elements);
   }
-  entry.bits |= bits;
+  entry.bits |= workers;
   entry.parked |= (message.flags & wire::kFlagParked) != 0;
   entry.congested |= (message.flags & wire::kFlagEcn) != 0;
   return true;
@@ -219,22 +219,22 @@ void Fallback::merge_move(Entry& entry, const Message& message, const std::byte*
 
 /// True if a message is of another operation than the entry, even if it need not be added. The
 /// switch may report that all workers have come before their contributions arrive here.
-bool Fallback::is_foreign(const Entry& entry, const Message& message, Bitmap bits) {
-  if (entry.bits == 0 || same_operation(entry.signature, message.signature())) return false;
+bool Fallback::is_foreign(const Entry& entry, const Message& message, WorkerSet workers) {
+  if (entry.bits.empty() || same_operation(entry.signature, message.signature())) return false;
   if (!mismatch_)
-    mismatch_ = FallbackMismatch{entry.bits, bits, entry.signature, message.signature()};
+    mismatch_ = FallbackMismatch{entry.bits, workers, entry.signature, message.signature()};
   return true;
 }
 
 /// True if a payload to be added is of another operation than the entry.
-bool Fallback::disagree(const Entry& entry, const Message& message, Bitmap bits) {
+bool Fallback::disagree(const Entry& entry, const Message& message, WorkerSet workers) {
   const bool partly = entry.moves && (message.bare() || !entry.has_sum);
   const bool same =
       partly ? moves(message) && same_operation(entry.signature, message.signature())
              : entry.signature == message.signature() && entry.elements == message.elements;
   if (same) return false;
   if (!mismatch_)
-    mismatch_ = FallbackMismatch{entry.bits, bits, entry.signature, message.signature()};
+    mismatch_ = FallbackMismatch{entry.bits, workers, entry.signature, message.signature()};
   return true;
 }
 
@@ -303,7 +303,7 @@ bool Fallback::describe(const Queued& queued, wire::Outgoing& packet) {
       message.type = Type::kPoll;
       message.phase = wire::Phase::kBind;
       // The worker whose payload is missing is not known here.
-      message.bitmap = entry.moves && !entry.has_sum ? full_ : full_ & ~entry.bits;
+      message.bitmap = entry.moves && !entry.has_sum ? full_ : full_ - entry.bits;
       break;
   }
   return true;

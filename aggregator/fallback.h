@@ -51,8 +51,8 @@ struct FallbackCounters {
 
 /// Contributions that cannot be added because their operations differ.
 struct FallbackMismatch {
-  Bitmap first = 0;  ///< workers on one side
-  Bitmap other = 0;  ///< and on the other
+  WorkerSet first = {};  ///< workers on one side
+  WorkerSet other = {};  ///< and on the other
   wire::Signature first_signature;
   wire::Signature other_signature;
 };
@@ -93,10 +93,10 @@ class Fallback {
   enum Output : uint8_t { kResult, kRemind, kPollStatus, kPollBind, kOutputs };
   struct Entry {
     Seq seq{};
-    Bitmap bits = 0;      ///< contributions in the sum
-    Bitmap sent = 0;      ///< workers that say they have sent
-    Bitmap asked = 0;     ///< workers that have asked since the last POLL status
-    Bitmap deferred = 0;  ///< workers that are bound to this result
+    WorkerSet bits = {};      ///< contributions in the sum
+    WorkerSet sent = {};      ///< workers that say they have sent
+    WorkerSet asked = {};     ///< workers that have asked since the last POLL status
+    WorkerSet deferred = {};  ///< workers that are bound to this result
     wire::Signature signature;
     uint16_t elements = 0;
     uint16_t flags = 0;
@@ -126,17 +126,18 @@ class Fallback {
   Entry* find(Seq seq);
   Entry* find_or_create(Seq seq);
   Entry* find_answered(Seq seq, const wire::Message& message);
-  Bitmap worker_bit(const wire::Message& message) const;
+  WorkerSet sender_of(const wire::Message& message) const;
   void on_part(Seq seq, const wire::Message& message, const std::byte* payload);
-  void on_query(Seq seq, Bitmap bit);
+  void on_query(Seq seq, WorkerSet sender);
   void on_defer(Entry& entry, const wire::Message& message, const std::byte* payload);
   void on_have(Seq seq, const wire::Message& message, const std::byte* payload);
   void drop() { ++counters_.dropped; }
-  void note_sent(Entry& entry, Bitmap bit);
-  bool merge(Entry& entry, const wire::Message& message, const std::byte* payload, Bitmap bits);
+  void note_sent(Entry& entry, WorkerSet sender);
+  bool merge(Entry& entry, const wire::Message& message, const std::byte* payload,
+             WorkerSet workers);
   void merge_move(Entry& entry, const wire::Message& message, const std::byte* payload);
-  bool is_foreign(const Entry& entry, const wire::Message& message, Bitmap bits);
-  bool disagree(const Entry& entry, const wire::Message& message, Bitmap bits);
+  bool is_foreign(const Entry& entry, const wire::Message& message, WorkerSet workers);
+  bool disagree(const Entry& entry, const wire::Message& message, WorkerSet workers);
   bool is_complete(const Entry& entry) const {
     return entry.bits == full_ && (entry.has_sum || !entry.moves);
   }
@@ -145,7 +146,7 @@ class Fallback {
   bool describe(const Queued& queued, wire::Outgoing& packet);
 
   FallbackConfig config_;
-  Bitmap full_;
+  WorkerSet full_;
   Seq top_end_;  ///< fragments below top_end_ - 2W are known to everyone
   std::vector<Entry> entries_;
   std::unique_ptr<std::byte[], Free> rows_;  ///< the sums, then the results in their place

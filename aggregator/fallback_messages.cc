@@ -60,7 +60,7 @@ void Aggregator::forward(const RxPacket& packet, Verdict& verdict) {
   Emission& emission = add_emission(verdict, Emission::To::kFallback, packet.job);
   emission.message = packet.message;
   emission.message.rank = packet.rank;  // what the binding says, not the packet
-  emission.message.bitmap = bit_of(packet.rank);
+  emission.message.bitmap = WorkerSet::of(packet.rank);
   emission.payload = packet.payload;
   emission.payload_bytes = packet.payload_bytes;
 }
@@ -146,7 +146,7 @@ void Aggregator::give_out(Job& job, Seq seq, const RxPacket& packet, wire::Origi
   if ((packet.message.flags & wire::kFlagKept) != 0 && value(packet.rank) < job.spec.workers) {
     emission.to = Emission::To::kHolders;
     emission.message.flags &= static_cast<uint16_t>(~wire::kFlagKept);
-    emission.message.bitmap &= ~bit_of(packet.rank);
+    emission.message.bitmap.erase(packet.rank);
   }
   emission.payload = result;
   emission.payload_bytes = packet.payload_bytes;

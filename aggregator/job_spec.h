@@ -9,7 +9,7 @@
 #include "aggregator/given_results.h"
 #include "aggregator/replay_window.h"
 #include "scheduler/policies.h"
-#include "wire/types.h"
+#include "wire/worker_set.h"
 
 namespace ina::aggregator {
 
@@ -54,7 +54,7 @@ struct JobSpec {
   uint8_t* parked_at = nullptr;
   /// Parked fragments of this lane that a leading worker keeps instead of the fallback.
   uint32_t park_room = 0;
-  Bitmap parkers = ~Bitmap{0};  ///< workers that can do that
+  WorkerSet parkers = WorkerSet::first(kMaxWorkers);  ///< workers that can do that
   /// A worker or the fallback of the job has a link that may lose frames. So questions about
   /// complete fragments say that help's own messages were lost.
   bool links_lose = true;
@@ -70,7 +70,7 @@ struct JobSpec {
   std::byte* results = nullptr;  ///< ring of 2W rows of slot_bytes; row = seq mod 2W
   /// Ring of seen_words() zeros: whose contribution to a fragment has come (the anti-replay
   /// window).
-  Bitmap* seen = nullptr;
+  WorkerSet* seen = nullptr;
   /// Ring of seen_words() empty entries: results that were given out, for workers that lose some of
   /// them on links. nullptr: the fallback alone answers their questions.
   GivenResult* given = nullptr;

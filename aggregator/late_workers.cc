@@ -1,7 +1,6 @@
 #include "aggregator/late_workers.h"
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 
 namespace ina::aggregator {
@@ -34,9 +33,9 @@ LateWorkers::LateWorkers(const JobSpec& spec)
 }
 
 void LateWorkers::forget() {
-  late_ = 0;
-  waited_for_ = 0;
-  out_of_room_ = 0;
+  late_ = {};
+  waited_for_ = {};
+  out_of_room_ = {};
 }
 
 bool LateWorkers::wakes(Nanos now) {
@@ -50,15 +49,13 @@ Seq LateWorkers::slowest() const {
   return *std::ranges::min_element(progresses());
 }
 
-Bitmap LateWorkers::held_up() const {
+WorkerSet LateWorkers::held_up() const {
   const Seq slowest = this->slowest();
-  Bitmap found = 0;
-  for (size_t rank = 0; rank < workers_; ++rank) {
-    const Bitmap bit = Bitmap{1} << rank;
+  WorkerSet found;
+  for (const Rank rank : WorkerSet::first(workers_))
     if (progress(rank) >= slowest + pressure_ ||
-        ((out_of_room_ & bit) != 0 && progress(rank) > slowest))
-      found |= bit;
-  }
+        (out_of_room_.contains(rank) && progress(rank) > slowest))
+      found.insert(rank);
   return found;
 }
 
@@ -77,7 +74,7 @@ void LateWorkers::watch(Nanos now) {
 /// Where an operation begins, another worker is the last one for a moment.
 void LateWorkers::find_slowest(Nanos now) {
   const Seq least = slowest();
-  if (straggler_ && progress(value(*straggler_)) == least) {
+  if (straggler_ && progress(*straggler_) == least) {
     straggler_at_ = now;
   } else if (!straggler_ || now - straggler_at_ >= kMomentPatiences * patience_) {
     const auto at = std::ranges::find(progresses(), least) - progresses().begin();
@@ -95,23 +92,21 @@ void LateWorkers::note_moves(Nanos now) {
   }
 }
 
-bool LateWorkers::are_coming(Bitmap workers, Seq seq, Nanos now) const {
-  for (Bitmap left = workers; left != 0; left &= left - 1) {
-    const auto rank = static_cast<size_t>(std::countr_zero(left));
-    if (progress(rank) > seq || now - moved_at_[rank] > kComingPatiences * patience_) return false;
-  }
-  return workers != 0;
+bool LateWorkers::are_coming(WorkerSet workers, Seq seq, Nanos now) const {
+  for (const Rank rank : workers)
+    if (progress(rank) > seq || now - moved_at_[value(rank)] > kComingPatiences * patience_)
+      return false;
+  return !workers.empty();
 }
 
 /// A worker that is always a few fragments behind the first would be taken for late with the
 /// slowest, and be so for ever: its contributions follow what was parked. Sums that lack two go to
 /// the fallback, for some at the slowest worker itself, whose link is the bottleneck.
-bool LateWorkers::soon_waits_for_one(const Slot& slot, Bitmap full, Seq end) const {
-  const Bitmap missing = full & ~(slot.bits | slot.at_fallback);
-  if (!for_long_ || (missing & bit_of(*straggler_)) == 0 || slot.seq + pressure_ < end)
-    return false;
-  for (Bitmap left = missing & ~bit_of(*straggler_); left != 0; left &= left - 1)
-    if (progress(static_cast<size_t>(std::countr_zero(left))) + begin_ > slot.seq) return true;
+bool LateWorkers::soon_waits_for_one(const Slot& slot, WorkerSet full, Seq end) const {
+  const WorkerSet missing = full - (slot.bits | slot.at_fallback);
+  if (!for_long_ || !missing.contains(*straggler_) || slot.seq + pressure_ < end) return false;
+  for (const Rank rank : missing - WorkerSet::of(*straggler_))
+    if (progress(rank) + begin_ > slot.seq) return true;
   return false;
 }
 
@@ -127,31 +122,31 @@ bool LateWorkers::help_pays(Nanos now) {
   rests_until_ = now + rest_;
   resting_ = true;
   lost_.begin(progresses(), now);
-  late_ = 0;
-  waited_for_ = 0;
+  late_ = {};
+  waited_for_ = {};
   return false;
 }
 
 /// How long a fragment waits says little: with fast workers that is never long. The oldest fragment
 /// always waits for a slow worker; a worker that had no core for a while catches up.
-bool LateWorkers::are_all_awaited_by(const Slot& slot, Bitmap full, Seq end, Nanos now) {
-  const Bitmap missing = full & ~(slot.bits | slot.at_fallback);
-  const Bitmap others = missing & ~late_;
-  if (others == 0) return true;
+bool LateWorkers::are_all_awaited_by(const Slot& slot, WorkerSet full, Seq end, Nanos now) {
+  const WorkerSet missing = full - (slot.bits | slot.at_fallback);
+  const WorkerSet others = missing - late_;
+  if (others.empty()) return true;
   // A worker whose window congestion has made smaller says so when it is full.
   if ((now >= calm_at_ && slot.seq + begin_ >= end) ||
-      (slot.seq + pressure_ >= end && (out_of_room_ & slot.bits) == 0)) {
-    waited_for_ = 0;  // nobody is held up
+      (slot.seq + pressure_ >= end && !out_of_room_.intersects(slot.bits))) {
+    waited_for_ = {};  // nobody is held up
     return false;
   }
   waited_for_ &= others;
-  if (waited_for_ == 0) {
+  if (waited_for_.empty()) {
     waited_for_ = others;
     waited_since_ = now;
   }
   if (now - waited_since_ < patience_) return false;
   late_ |= waited_for_;
-  return (missing & ~late_) == 0;
+  return late_.covers(missing);
 }
 
 void LateWorkers::count_parked(Nanos now) {

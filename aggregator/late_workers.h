@@ -23,16 +23,13 @@ class LateWorkers {
     progress_[value(rank)] = std::max(progress_[value(rank)], seq + 1);
   }
   /// 1 + the last fragment that the worker has contributed to.
-  Seq progress(size_t rank) const { return progress_[rank]; }
+  Seq progress(Rank rank) const { return progress_[value(rank)]; }
   /// The state of the worker's window, as its messages say (kFlagFull).
-  void set_out_of_room(Rank rank, bool is_out) {
-    const Bitmap bit = bit_of(rank);
-    out_of_room_ = (out_of_room_ & ~bit) | (is_out ? bit : 0);
-  }
+  void set_out_of_room(Rank rank, bool is_out) { out_of_room_.set(rank, is_out); }
   /// The worker has contributed to a fragment that is not left behind.
-  void caught_up(Rank rank) { late_ &= ~bit_of(rank); }
+  void caught_up(Rank rank) { late_.erase(rank); }
   /// No fragment is far enough behind the newest.
-  void nobody_waits() { waited_for_ = 0; }
+  void nobody_waits() { waited_for_ = {}; }
   /// The job goes on in another epoch.
   void forget();
 
@@ -40,7 +37,7 @@ class LateWorkers {
   void watch(Nanos now);
   /// True if these workers are slow and no more: they have sent nothing later, and lately
   /// something.
-  bool are_coming(Bitmap workers, Seq seq, Nanos now) const;
+  bool are_coming(WorkerSet workers, Seq seq, Nanos now) const;
   /// True if help begins, or begins again: enough time is lost without it, and it does not rest.
   /// Fragments that all have sent, below slowest(), need none.
   bool wakes(Nanos now);
@@ -48,10 +45,10 @@ class LateWorkers {
   /// True if fragments may be parked now: help rests where it did not pay.
   bool help_pays(Nanos now);
   /// True if an incomplete fragment waits for late workers alone. `end`: 1 + the newest fragment.
-  bool are_all_awaited_by(const Slot& slot, Bitmap full, Seq end, Nanos now);
+  bool are_all_awaited_by(const Slot& slot, WorkerSet full, Seq end, Nanos now);
   /// True if an incomplete fragment soon waits for one worker alone that has been the slowest for
   /// long: the others that it lacks are near.
-  bool soon_waits_for_one(const Slot& slot, Bitmap full, Seq end) const;
+  bool soon_waits_for_one(const Slot& slot, WorkerSet full, Seq end) const;
   /// A fragment was parked.
   void count_parked(Nanos now);
   /// The cost of help.
@@ -62,7 +59,7 @@ class LateWorkers {
   void find_slowest(Nanos now);
   void note_moves(Nanos now);
   Seq newest() const;
-  Bitmap held_up() const;
+  WorkerSet held_up() const;
   std::span<const Seq> progresses() const { return std::span(progress_).first(workers_); }
 
   // Values from the JobSpec.
@@ -73,9 +70,9 @@ class LateWorkers {
   bool if_it_pays_ = false;
   double worth_ = 0;
 
-  Bitmap late_ = 0;                ///< workers for which fragments are parked
-  Bitmap out_of_room_ = 0;         ///< workers whose windows are full
-  Bitmap waited_for_ = 0;          ///< workers that hold others up, and are not late,
+  WorkerSet late_;                 ///< workers for which fragments are parked
+  WorkerSet out_of_room_;          ///< workers whose windows are full
+  WorkerSet waited_for_;           ///< workers that hold others up, and are not late,
   Nanos waited_since_ = 0;         ///< since then
   Nanos calm_at_ = 0;              ///< nothing was parked in the horizon before that
   std::optional<Rank> straggler_;  ///< the slowest worker, since then but for moments

@@ -18,7 +18,7 @@ constexpr double kStopHorizons = 0.02;
 
 void LostTime::begin(std::span<const Seq> progress, Nanos now) {
   looked_at_ = now;
-  held_up_ = 0;
+  held_up_ = {};
   workers_ = static_cast<uint32_t>(progress.size());
   for (uint32_t i = 0; i < workers_; ++i) {
     each_[i].before = progress[i];
@@ -27,7 +27,7 @@ void LostTime::begin(std::span<const Seq> progress, Nanos now) {
   done_ = active_ns_ = 0;
 }
 
-void LostTime::look(std::span<const Seq> progress, Bitmap held_up, Nanos now) {
+void LostTime::look(std::span<const Seq> progress, WorkerSet held_up, Nanos now) {
   const auto span = static_cast<double>(now - looked_at_);
   if (span <= 0) return;
   // Nothing came for long, or it is the first look.
@@ -40,7 +40,8 @@ void LostTime::look(std::span<const Seq> progress, Bitmap held_up, Nanos now) {
     active_ns_ = active_ns_ * kept + span;
     done_ = done_ * kept + static_cast<double>(done) / workers_;
     for (uint32_t i = 0; i < workers_; ++i)
-      look_at(each_[i], progress[i], ((held_up | held_up_) >> i & 1) != 0, span, kept);
+      look_at(each_[i], progress[i], (held_up | held_up_).contains(Rank{static_cast<uint8_t>(i)}),
+              span, kept);
   }
   looked_at_ = now;
   held_up_ = held_up;

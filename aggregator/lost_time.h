@@ -6,7 +6,7 @@
 #include <array>
 #include <span>
 
-#include "wire/types.h"
+#include "wire/worker_set.h"
 
 namespace ina::aggregator {
 
@@ -23,7 +23,7 @@ class LostTime {
   void begin(std::span<const Seq> progress, Nanos now);
   /// `progress`: 1 + the last fragment that each worker has contributed to. `held_up`: those that
   /// have no room to go on.
-  void look(std::span<const Seq> progress, Bitmap held_up, Nanos now);
+  void look(std::span<const Seq> progress, WorkerSet held_up, Nanos now);
   /// True if more than this part of the time is lost. Little of it has been seen at first, and
   /// counts for little.
   bool is_above(double part) const;
@@ -42,7 +42,7 @@ class LostTime {
 
   Nanos horizon_ = 1;
   Nanos looked_at_ = 0;
-  Bitmap held_up_ = 0;
+  WorkerSet held_up_;
   uint32_t workers_ = 0;
   std::array<Worker, kMaxWorkers> each_{};
   double best_per_ns_ = 0;  ///< of all workers

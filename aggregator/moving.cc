@@ -35,12 +35,12 @@ bool Aggregator::agrees_on_move(const Slot& slot, const RxPacket& packet) {
     return slot.elements == 0 && !slot.moves();
   if (!slot.moves()) return false;
   // A payload comes from one source alone; it may come again.
-  return message.bare() || slot.elements == 0 || (slot.bits & bit_of(packet.rank)) != 0;
+  return message.bare() || slot.elements == 0 || slot.bits.contains(packet.rank);
 }
 
 /// A mark or a payload, for the slot that its fragment has to itself.
 void Aggregator::on_static_move(Job& job, Slot& slot, const RxPacket& packet, Verdict& verdict) {
-  slot.bits |= bit_of(packet.rank);
+  slot.bits.insert(packet.rank);
   const bool full = slot.bits == job.full || !rule(Rule::kAllMarks);
   if (packet.message.bare()) {
     count_mark(job, slot.seq, packet.rank, verdict);
@@ -57,7 +57,7 @@ void Aggregator::on_static_move(Job& job, Slot& slot, const RxPacket& packet, Ve
     std::memcpy(row_of(slot), packet.payload, packet.payload_bytes);
 }
 
-/// Hashed slots: the worker's bit has just been set in the anti-replay window.
+/// Hashed slots: the worker has just been entered into the anti-replay window.
 void Aggregator::on_mark(Job& job, const Lookup& lookup, const RxPacket& packet, Verdict& verdict) {
   count_mark(job, lookup.seq, packet.rank, verdict);
   Slot* const slot = SlotArray::holds(*lookup.slot, packet.job, lookup.seq)
@@ -72,7 +72,7 @@ void Aggregator::on_mark(Job& job, const Lookup& lookup, const RxPacket& packet,
     if (all) complete_parts(job, lookup.seq, packet, verdict);
     return;
   }
-  slot->bits |= bit_of(packet.rank);
+  slot->bits.insert(packet.rank);
   if (slot->bits == job.full) finish_move(job, *slot, row_of(*slot), verdict);
 }
 
@@ -144,14 +144,14 @@ void Aggregator::make_bare(Emission& result) {
 /// that the fragment is decided.
 void Aggregator::bare_for_others(Verdict& verdict) {
   Emission& result = verdict.emission[verdict.emissions - 1];
-  const Bitmap receiver = bit_of(Rank{static_cast<uint8_t>(result.message.receiver - 1)});
-  const Bitmap all = result.message.bitmap;
+  const WorkerSet receiver = WorkerSet::of(Rank{static_cast<uint8_t>(result.message.receiver - 1)});
+  const WorkerSet all = result.message.bitmap;
   result.to = Emission::To::kHolders;
   result.message.bitmap = all & receiver;
-  if ((all & ~receiver) == 0) return;
+  if (receiver.covers(all)) return;
   Emission& bare = add_emission(verdict, Emission::To::kHolders, result.job);
   bare.message = result.message;
-  bare.message.bitmap = all & ~receiver;
+  bare.message.bitmap = all - receiver;
   make_bare(bare);
 }
 

@@ -2,7 +2,6 @@
 // Fragments that lack only late workers leave the array, to be kept by a worker, the fallback or
 // the switch's memory (SA-ATP, reconstructed; docs/protocol.md, "Parking").
 #include <algorithm>
-#include <bit>
 
 #include "aggregator/aggregator.h"
 
@@ -11,8 +10,7 @@ namespace ina::aggregator {
 using wire::Type;
 
 void Aggregator::set_parker(JobIndex index, Rank rank, bool can) {
-  Bitmap& parkers = jobs_[index].spec.parkers;
-  parkers = can ? parkers | bit_of(rank) : parkers & ~bit_of(rank);
+  jobs_[index].spec.parkers.set(rank, can);
 }
 
 /// At most one fragment a packet, and a few that need nothing: a packet that begins a fragment
@@ -38,8 +36,8 @@ void Aggregator::park_left_behind(Job& job, JobIndex index, Nanos now, Verdict& 
     }
     ++job.park_next;
     // It has no slot, so what has come of it is at the fallback already.
-    const Bitmap holders = job.recent.seen(number_of(seq));
-    if (holders == 0 || holders == job.full) continue;
+    const WorkerSet holders = job.recent.seen(number_of(seq));
+    if (holders.empty() || holders == job.full) continue;
     emit_parked(job, seq, Emission::To::kHolders, index, verdict).message.bitmap = holders;
     return;
   }
@@ -47,7 +45,7 @@ void Aggregator::park_left_behind(Job& job, JobIndex index, Nanos now, Verdict& 
 
 void Aggregator::park(Job& job, Slot& slot, Nanos now, Verdict& verdict) {
   const Seq seq = slot.seq;
-  const Bitmap holders = slot.bits;
+  const WorkerSet holders = slot.bits;
   const JobIndex index = slot.job;
   const auto parker = parker_for(job, slot);
   ++counters_.parked;
@@ -88,16 +86,16 @@ std::optional<Rank> Aggregator::parker_for(const Job& job, const Slot& slot) con
       slot.moves())
     return std::nullopt;
   if (job.recent.seen(number_of(slot.seq)) != slot.bits) return std::nullopt;
-  const Bitmap missing = job.full & ~slot.bits;
-  if (job.spec.park_home ? missing != bit_of(home_of(slot.seq, job.spec.workers))
-                         : static_cast<uint32_t>(std::popcount(missing)) > job.spec.park_missing)
+  const WorkerSet missing = job.full - slot.bits;
+  if (job.spec.park_home ? missing != WorkerSet::of(home_of(slot.seq, job.spec.workers))
+                         : missing.size() > job.spec.park_missing)
     return std::nullopt;
   std::optional<Rank> least;
-  for (Bitmap left = slot.bits & job.spec.parkers; left != 0; left &= left - 1) {
-    const auto rank = static_cast<uint8_t>(std::countr_zero(left));
-    if (job.parked_load[rank] < job.spec.park_room &&
-        (!least || job.parked_load[rank] < job.parked_load[value(*least)]))
-      least = Rank{rank};
+  const WorkerSet able = slot.bits & job.spec.parkers;
+  for (const Rank rank : able) {
+    const uint16_t load = job.parked_load[value(rank)];
+    if (load < job.spec.park_room && (!least || load < job.parked_load[value(*least)]))
+      least = rank;
   }
   return least;
 }
@@ -106,8 +104,8 @@ std::optional<Rank> Aggregator::parker_for(const Job& job, const Slot& slot) con
 /// Where the fallback is in the switch, messages cost nothing.
 bool Aggregator::worth_combining(const Job& job, Seq seq) const {
   if (job.spec.home == Home::kSpill) return false;
-  for (Bitmap left = job.full & ~job.recent.seen(number_of(seq)); left != 0; left &= left - 1) {
-    const Seq at = job.late.progress(static_cast<size_t>(std::countr_zero(left)));
+  for (const Rank rank : job.full - job.recent.seen(number_of(seq))) {
+    const Seq at = job.late.progress(rank);
     if (at <= seq && seq < at + kNearFragments) return true;
   }
   return false;

@@ -16,9 +16,9 @@ namespace ina::aggregator {
 
 /// A group's packets behind the first, taken together.
 struct Followers {
-  Bitmap bits = 0;        ///< their workers
+  WorkerSet bits = {};    ///< their workers
   bool repeated = false;  ///< one of which has several of them
-  uint8_t ranks = 0;      ///< or-ed: a rank without a bit may be among them
+  uint8_t ranks = 0;      ///< or-ed: a rank that no set has may be among them
   uint8_t priority = 0;   ///< the highest
   uint16_t flags = 0;     ///< of any
   const RxPacket* last = nullptr;
@@ -26,18 +26,18 @@ struct Followers {
   const std::byte** payloads = nullptr;  ///< theirs, behind a place for that of the first packet
 
   void add(const RxPacket& packet) {
-    const Bitmap bit = Bitmap{1} << value(packet.rank) % kMaxWorkers;
-    repeated |= (bits & bit) != 0;
-    bits |= bit;
+    const Rank rank{static_cast<uint8_t>(value(packet.rank) % kMaxWorkers)};
+    repeated |= bits.contains(rank);
+    bits.insert(rank);
     ranks |= value(packet.rank);
     priority = std::max(priority, packet.message.priority);
     flags |= packet.message.flags;
   }
   /// True if each is a worker of a job whose workers are `full`.
-  bool are_within(Bitmap full) const { return (bits & ~full) == 0 && ranks < kMaxWorkers; }
-  /// True if there is one packet of each worker but `first`.
-  bool are_all_but(Bitmap first, Bitmap full) const {
-    return (bits ^ first) == full && ranks < kMaxWorkers && !repeated;
+  bool are_within(WorkerSet full) const { return full.covers(bits) && ranks < kMaxWorkers; }
+  /// True if there is one packet of each worker but `first`, who is one of `full`.
+  bool are_all_but(Rank first, WorkerSet full) const {
+    return bits == full - WorkerSet::of(first) && ranks < kMaxWorkers && !repeated;
   }
 };
 
@@ -57,7 +57,7 @@ class PendingSum {
   void add(Slot& slot, const std::byte* payload) {
     if (!slot_) {
       slot_ = &slot;
-      held_ = slot.bits != 0;
+      held_ = !slot.bits.empty();
       count_ = 0;
     }
     followers_->payloads[count_++] = payload;

@@ -17,19 +17,19 @@ bool Aggregator::answer_question(Job& job, Seq seq, const RxPacket& packet, Nano
   // Before the first contribution the contributors are not known.
   const uint64_t number = number_of(seq);
   const bool known = seq < job.recent.end();
-  const Bitmap missing = known ? job.full & ~job.recent.seen(number) : bit_of(packet.rank);
-  const Bitmap lost = missing & (bit_of(packet.rank) | came_later(job, seq));
+  const WorkerSet missing = known ? job.full - job.recent.seen(number) : WorkerSet::of(packet.rank);
+  const WorkerSet lost = missing & (WorkerSet::of(packet.rank) | came_later(job, seq));
   const bool parked = left_behind(job, number);
-  if (lost == 0 && (parked ? given_later(job, seq) : missing == 0)) return false;
+  if (lost.empty() && (parked ? given_later(job, seq) : missing.empty())) return false;
   verdict.fate = Verdict::Fate::kForwarded;
-  if (parked && lost == 0) {
+  if (parked && lost.empty()) {
     // Whoever keeps it waits for a slow worker, or for its turn on its own link.
     emit_parked(job, seq, Emission::To::kSender, packet.job, verdict);
     return true;
   }
   ++counters_.asked_again;
   ask_again(job, seq, wire::Phase::kLost, lost, packet.job, verdict);
-  if (!parked) ask_again(job, seq, wire::Phase::kAgain, missing & ~lost, packet.job, verdict);
+  if (!parked) ask_again(job, seq, wire::Phase::kAgain, missing - lost, packet.job, verdict);
   return true;
 }
 
@@ -38,16 +38,16 @@ bool Aggregator::tell_to_wait(Job& job, Seq seq, const RxPacket& packet, Nanos n
                               Verdict& verdict) {
   const uint64_t number = number_of(seq);
   if (!left_behind(job, number) || seq >= job.recent.end()) return false;
-  if (!job.late.are_coming(job.full & ~job.recent.seen(number), seq, now)) return false;
+  if (!job.late.are_coming(job.full - job.recent.seen(number), seq, now)) return false;
   verdict.fate = Verdict::Fate::kForwarded;
   emit_parked(job, seq, Emission::To::kSender, packet.job, verdict);
   return true;
 }
 
 /// Workers of which a later contribution has come: packets of a worker keep their order.
-Bitmap Aggregator::came_later(const Job& job, Seq seq) const {
+WorkerSet Aggregator::came_later(const Job& job, Seq seq) const {
   constexpr uint64_t kLooks = 8;
-  Bitmap came = 0;
+  WorkerSet came;
   for (uint64_t i = 1; i <= kLooks && seq + i * shape_.lanes < job.recent.end(); ++i)
     came |= job.recent.seen(number_of(seq) + i);
   return came;
@@ -69,9 +69,9 @@ bool Aggregator::given_later(const Job& job, Seq seq) const {
   return false;
 }
 
-void Aggregator::ask_again(const Job& job, Seq seq, wire::Phase phase, Bitmap workers,
+void Aggregator::ask_again(const Job& job, Seq seq, wire::Phase phase, WorkerSet workers,
                            JobIndex index, Verdict& verdict) const {
-  if (workers == 0) return;
+  if (workers.empty()) return;
   Emission& again = add_emission(verdict, Emission::To::kHolders, index);
   again.message.type = Type::kPoll;
   again.message.phase = phase;

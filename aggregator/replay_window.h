@@ -8,7 +8,7 @@
 
 #include "aggregator/divider.h"
 #include "wire/rules.h"
-#include "wire/types.h"
+#include "wire/worker_set.h"
 
 namespace ina::aggregator {
 
@@ -20,7 +20,7 @@ class ReplayWindow {
   ReplayWindow() = default;
   /// `seen`: entries() zeros, or nullptr where slots are found by number and remember by
   /// themselves.
-  ReplayWindow(Seq start, uint32_t window, uint32_t lanes, Bitmap* seen)
+  ReplayWindow(Seq start, uint32_t window, uint32_t lanes, WorkerSet* seen)
       : end_(start), ring_(entries(window, lanes)), seen_(seen), window_(window), lanes_(lanes) {}
 
   /// 1 + the highest fragment seen.
@@ -30,7 +30,7 @@ class ReplayWindow {
   /// True if the workers that have contributed to the fragment are known.
   bool remembers(Seq seq) const { return rule(Rule::kReplayTooOld) || seq + window_ / 2 >= end_; }
   /// The workers whose contributions have come. `number`: of the fragment among those of this lane.
-  Bitmap& seen(uint64_t number) const { return seen_[index(number)]; }
+  WorkerSet& seen(uint64_t number) const { return seen_[index(number)]; }
   /// Index of a fragment's entry in a ring of entries().
   size_t index(uint64_t number) const { return ring_.remainder(number); }
 
@@ -45,7 +45,7 @@ class ReplayWindow {
       const uint64_t fragments =
           ahead < lanes_ ? 1 : std::min({ahead / lanes_ + 1, number + 1, ring_.divisor()});
       for (uint64_t i = 0; i < fragments; ++i) {
-        seen(number - i) = 0;
+        seen(number - i) = {};
         forget(number - i);
       }
     }
@@ -53,13 +53,13 @@ class ReplayWindow {
   }
   /// Nothing has come in the job's new epoch.
   void clear() {
-    if (seen_) std::fill_n(seen_, ring_.divisor(), 0);
+    if (seen_) std::fill_n(seen_, ring_.divisor(), WorkerSet());
   }
 
  private:
   Seq end_;
   Divider ring_;
-  Bitmap* seen_ = nullptr;
+  WorkerSet* seen_ = nullptr;
   uint32_t window_ = 0;
   uint32_t lanes_ = 1;
 };

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <concepts>
 #include <span>
 
@@ -55,8 +54,7 @@ void carry_out(Aggregator& aggregator, const Verdict& verdict, Rank sender, Send
           aggregator.bare_results().add(emission.job, emission.message, bare_sender(send));
           break;
         }
-        for (Bitmap left = emission.message.bitmap; left != 0; left &= left - 1)
-          send(emission.job, Rank{static_cast<uint8_t>(std::countr_zero(left))}, emission);
+        for (const Rank rank : emission.message.bitmap) send(emission.job, rank, emission);
         break;
       case Emission::To::kWorker:
         send(emission.job, emission.worker, emission);

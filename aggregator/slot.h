@@ -2,8 +2,6 @@
 // row of accumulators lies apart, so that a look-up does not pull values into the cache.
 #pragma once
 
-#include <bit>
-
 #include "aggregator/packet.h"
 #include "wire/message.h"
 
@@ -26,10 +24,10 @@ inline const char* name(SlotState state) {
 
 struct alignas(64) Slot {
   Seq seq{};
-  Bitmap bits = 0;  ///< workers whose contributions the row holds
+  WorkerSet bits = {};  ///< workers whose contributions the row holds
   /// Workers whose contributions have gone to the fallback already. When all others are here, the
   /// sum follows them without a timeout. A hint: the fallback counts for itself.
-  Bitmap at_fallback = 0;
+  WorkerSet at_fallback = {};
   uint64_t operation_elements = 0;
   Nanos first_arrival = 0;
   uint32_t operation = 0;
@@ -69,9 +67,7 @@ struct alignas(64) Slot {
     return is_moved(collective) && (elements != 0 || (flags & wire::kFlagBare) != 0);
   }
   /// Contributions that it holds; marks are none.
-  uint32_t contributions() const {
-    return moves() ? elements != 0 : static_cast<uint32_t>(std::popcount(bits));
-  }
+  uint32_t contributions() const { return moves() ? elements != 0 : bits.size(); }
 };
 static_assert(sizeof(Slot) == 64);
 

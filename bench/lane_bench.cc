@@ -30,7 +30,7 @@ struct Contributions : NoFramePort {
                 .job = 0,
                 .rank = Rank{static_cast<uint8_t>(taken % kWorkers)}};
       packet.message.rank = packet.rank;
-      packet.message.bitmap = bit_of(packet.rank);
+      packet.message.bitmap = WorkerSet::of(packet.rank);
       packet.message.seq = static_cast<uint32_t>(taken++ / kWorkers);
     }
     return burst.size();
@@ -113,7 +113,8 @@ class Bench {
   std::vector<Line> rows_ =
       std::vector<Line>(aggregator::Aggregator::row_memory_bytes(config().shape) / sizeof(Line));
   std::vector<Line> results_ = std::vector<Line>(2 * kWindow * kSlotBytes / sizeof(Line));
-  std::vector<Bitmap> seen_ = std::vector<Bitmap>(aggregator::JobSpec::seen_words(kWindow, 1));
+  std::vector<WorkerSet> seen_ =
+      std::vector<WorkerSet>(aggregator::JobSpec::seen_words(kWindow, 1));
   Contributions port_;
   LaneLink link_;
   Lane<Contributions> lane_{config(), std::as_writable_bytes(std::span(rows_)), link_, {&port_}};

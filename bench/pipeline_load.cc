@@ -249,7 +249,7 @@ Load::Load(const LoadConfig& config)
       arena_(memory_bytes()),
       rows_(arena_.take<std::byte>(Aggregator::row_memory_bytes(shape()))),
       results_(arena_.take<std::byte>(config.jobs * result_bytes())),
-      seen_(arena_.take<Bitmap>(size_t{config.jobs} * 2 * window_)),
+      seen_(arena_.take<WorkerSet>(size_t{config.jobs} * 2 * window_)),
       payloads_(arena_.take<std::byte>(size_t{config.jobs} * config.fan_in * tx_depth_ *
                                        config.payload_bytes)),
       tx_rings_(arena_.take<Descriptor>(size_t{config.jobs} * (config.fan_in + 1) * tx_depth_)),
@@ -269,7 +269,7 @@ size_t Load::memory_bytes() const {
   const size_t endpoints = jobs * (config_.fan_in + 1);
   constexpr size_t kPage = 4096;
   return Aggregator::row_memory_bytes(shape()) + jobs * result_bytes() +
-         jobs * 2 * window_ * sizeof(Bitmap) +
+         jobs * 2 * window_ * sizeof(WorkerSet) +
          endpoints * (size_t{tx_depth_} * (config_.payload_bytes + sizeof(Descriptor)) +
                       rx_depth_ * sizeof(Descriptor)) +
          endpoints * 64 + 8 * kPage;
@@ -543,15 +543,14 @@ uint64_t Load::acknowledgements_per_round() const {
 
 // ---- checking
 
-bool Load::is_sum(const std::byte* values, uint32_t job, uint64_t seq, Bitmap ranks,
+bool Load::is_sum(const std::byte* values, uint32_t job, uint64_t seq, WorkerSet ranks,
                   DType dtype) const {
   // A rank's packets go out in the order of its ring, not in that of their sequence numbers.
   const uint64_t index = (seq - config_.lane) / config_.lanes % tx_depth_;
   const uint32_t width = wire_bytes(dtype);
   for (uint32_t e = 0; e < config_.elements(); ++e) {
     uint32_t sum = 0;
-    for (Bitmap rest = ranks; rest != 0; rest &= rest - 1)
-      sum += element(job, static_cast<uint32_t>(std::countr_zero(rest)), index, e);
+    for (const Rank rank : ranks) sum += element(job, value(rank), index, e);
     std::byte expected[4];
     write_number(expected, dtype, sum);
     if (std::memcmp(expected, values + size_t{e} * width, width) != 0) return false;
@@ -604,7 +603,8 @@ std::string Load::check_ring(uint64_t first_round, uint64_t end_round) const {
     for (uint64_t round = first_round; round < end_round; ++round)
       for (uint64_t fragment = (job + round) % each; fragment < window_; fragment += each) {
         const uint64_t seq = seq_of(round, static_cast<uint32_t>(fragment));
-        if (!is_sum(result_row(job, seq), job, seq, full_bitmap(config_.fan_in), config_.dtype))
+        if (!is_sum(result_row(job, seq), job, seq, WorkerSet::first(config_.fan_in),
+                    config_.dtype))
           return "wrong sum in the result ring at seq " + std::to_string(seq);
       }
   return "";

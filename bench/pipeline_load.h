@@ -193,7 +193,8 @@ class Load {
   uint64_t seq_of(uint64_t round, uint32_t fragment) const {
     return config_.lane + uint64_t{config_.lanes} * (round * window_ + fragment);
   }
-  bool is_sum(const std::byte* values, uint32_t job, uint64_t seq, Bitmap ranks, DType dtype) const;
+  bool is_sum(const std::byte* values, uint32_t job, uint64_t seq, WorkerSet ranks,
+              DType dtype) const;
   /// Preemptions in the worst case's first pass: all but the first job's packets preempt already.
   uint64_t untimed_preemptions() const {
     return config_.worst_case ? uint64_t{window_} * (config_.jobs - 1) : 0;
@@ -212,7 +213,7 @@ class Load {
   Arena arena_;
   std::byte* rows_;
   std::byte* results_;
-  Bitmap* seen_;
+  WorkerSet* seen_;
   std::byte* payloads_;
   Descriptor* tx_rings_;
   Descriptor* rx_rings_;

@@ -71,8 +71,9 @@ int64_t fingerprint(const Topology& topology) {
 Result<void> compare(const std::vector<int64_t>& told, const Error& own) {
   if (own.status != INA_OK) return tl::unexpected(own);
   const auto ranks_with = [&](int64_t number) {
-    Bitmap with = 0;
-    for (size_t rank = 0; rank < told.size(); ++rank) with |= Bitmap{told[rank] == number} << rank;
+    WorkerSet with;
+    for (const Rank rank : WorkerSet::first(static_cast<uint32_t>(told.size())))
+      if (told[value(rank)] == number) with.insert(rank);
     return wire::ranks_text(with);
   };
   if (std::ranges::find(told, 0) != told.end())

@@ -29,7 +29,7 @@ bool Engine::answer(const Question& question, TxPacket& packet) {
   if (seq + config_.window < low_) return false;  // nobody can need it any more
   packet = TxPacket{};
   Message& message = packet.message;
-  message.bitmap = bit_of(config_.rank);
+  message.bitmap = WorkerSet::of(config_.rank);
   message.epoch = config_.epoch;
   message.seq = seq.low();
   message.instance = question.instance;
@@ -67,12 +67,12 @@ bool Engine::answer(const Question& question, TxPacket& packet) {
   if (fragment.state == State::kDone && !rule(Rule::kBindAgain)) return false;
   if (fragment.bound > question.instance + 1 && rule(Rule::kInstance)) return false;
   // Asked for a contribution that it sent: that was lost on the way to the switch.
-  if (config_.lossy_link && fragment.bound == 0 && (question.ask & bit_of(config_.rank)) != 0)
+  if (config_.lossy_link && fragment.bound == 0 && question.ask.contains(config_.rank))
     windows_.lost(seq, next_, timeouts_.round_trip);
   fragment.bound = question.instance + 1;
   if (parker_)
     if (Parker::Held* const held = parker_->find(seq)) queue_parked(*held);
-  if ((question.ask & bit_of(config_.rank)) != 0) {
+  if (question.ask.contains(config_.rank)) {
     describe(seq, *fragment.operation, in_flight_, packet);
     message.flags |= wire::kFlagRaw;
     message.instance = question.instance;

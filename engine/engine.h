@@ -273,7 +273,7 @@ class Engine {
   /// A POLL that waits to be answered.
   struct Question {
     Seq seq;
-    Bitmap ask = 0;
+    WorkerSet ask = {};
     uint32_t instance = 0;
     wire::Phase phase{};
   };

@@ -35,7 +35,7 @@ bool Parker::merge(Held& held, const wire::Message& message, const std::byte* pa
   const bool raw = (message.flags & wire::kFlagRaw) != 0;
   const aggregator::Kernels& kernel = kernels(message.dtype, message.op);
   std::byte* sum = row(held);
-  if (held.bits == 0) {
+  if (held.bits.empty()) {
     held.signature = message.signature();
     held.elements = message.elements;
     if (raw)
@@ -43,13 +43,13 @@ bool Parker::merge(Held& held, const wire::Message& message, const std::byte* pa
     else if (const uint32_t bytes = wire::payload_bytes(message); bytes != 0)
       std::memcpy(sum, payload, bytes);
   } else {
-    if ((held.bits & message.bitmap) != 0 || held.signature != message.signature() ||
+    if (held.bits.intersects(message.bitmap) || held.signature != message.signature() ||
         held.elements != message.elements)
       return false;
     (raw ? kernel.add : kernel.merge)(sum, payload, message.elements);
   }
   held.bits |= message.bitmap;
-  if (held.bits == full_bitmap(workers_)) {
+  if (held.bits == WorkerSet::first(workers_)) {
     // In place: a result's elements are no wider than accumulators.
     const bool overflow =
         kernel.finish(sum, sum, held.elements, held.signature.op == Op::kAvg ? workers_ : 1);

@@ -17,7 +17,7 @@ class Parker {
   /// A fragment's partial sum, or, once it is complete, its result.
   struct Held {
     Seq seq;
-    Bitmap bits = 0;
+    WorkerSet bits = {};
     wire::Signature signature;
     uint32_t epoch = 0;  ///< of the contributions
     uint16_t elements = 0;

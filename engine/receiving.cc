@@ -171,8 +171,8 @@ void Engine::accept_bare_results(const Message& message, Nanos now) {
 /// called another operation. Marks may have met where nobody could compare them.
 void Engine::note_mismatch(const wire::Signature& ours, const Message& message) {
   if (mismatch_ || same_operation(ours, message.signature()) || !rule(Rule::kResultAgrees)) return;
-  const Bitmap self = bit_of(config_.rank);
-  mismatch_ = aggregator::FallbackMismatch{self, full_bitmap(config_.workers) & ~self, ours,
+  const WorkerSet self = WorkerSet::of(config_.rank);
+  mismatch_ = aggregator::FallbackMismatch{self, WorkerSet::first(config_.workers) - self, ours,
                                            message.signature()};
 }
 

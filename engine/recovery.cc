@@ -37,7 +37,7 @@ Engine::Overdue Engine::what_to_do(const Fragment& fragment) const {
 void Engine::query(Seq seq, TxPacket& packet) const {
   packet = TxPacket{};
   packet.message.type = Type::kQuery;
-  packet.message.bitmap = bit_of(config_.rank);
+  packet.message.bitmap = WorkerSet::of(config_.rank);
   packet.message.epoch = config_.epoch;
   packet.message.seq = seq.low();
   packet.message.rank = config_.rank;

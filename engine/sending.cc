@@ -17,7 +17,7 @@ void Engine::describe(Seq seq, const Operation& operation, uint32_t in_flight,
   Message& message = packet.message;
   message = Message{};
   message.type = Type::kGrad;
-  message.bitmap = bit_of(config_.rank);
+  message.bitmap = WorkerSet::of(config_.rank);
   message.epoch = config_.epoch;
   message.seq = seq.low();
   message.rank = config_.rank;

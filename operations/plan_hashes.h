@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "wire/text.h"
-#include "wire/types.h"
+#include "wire/worker_set.h"
 
 namespace ina::client {
 
@@ -20,8 +20,9 @@ inline std::string disagreement_text(const std::byte* hashes, uint32_t ranks,
     return hash;
   };
   const auto text_of = [&](uint64_t hash) {
-    Bitmap with = 0;
-    for (uint32_t rank = 0; rank < ranks; ++rank) with |= Bitmap{hash_of(rank) == hash} << rank;
+    WorkerSet with = {};
+    for (const Rank rank : WorkerSet::first(ranks))
+      if (hash_of(value(rank)) == hash) with.insert(rank);
     return wire::ranks_text(with) + " started " + std::string(started) + " with plan hash " +
            wire::hex_text(hash, 16);
   };

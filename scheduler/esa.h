@@ -5,7 +5,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 
 #include "scheduler/policy.h"
 
@@ -23,8 +22,7 @@ struct Esa {
     uint32_t worth = occupant.priority;
     if (options.decay == Decay::kTime)
       worth >>= std::min<Nanos>((now - occupant.first_arrival) / options.decay_half_life_ns, 8);
-    if (options.near_full_bonus &&
-        4 * static_cast<uint32_t>(std::popcount(occupant.contributed)) >= 3 * occupant.workers)
+    if (options.near_full_bonus && 4 * occupant.contributed.size() >= 3 * occupant.workers)
       worth = std::min(2 * worth, 254u);
     return worth;
   }

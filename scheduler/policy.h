@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "wire/named.h"
-#include "wire/types.h"
+#include "wire/worker_set.h"
 
 namespace ina::scheduler {
 
@@ -54,8 +54,9 @@ struct PolicyOptions {
 struct Occupant {
   uint8_t priority = 0;
   Nanos first_arrival = 0;
-  Bitmap contributed = 0;  ///< workers whose contributions have come, to the slot or the fallback
-  uint32_t workers = 0;    ///< of its job
+  WorkerSet contributed =
+      {};                ///< workers whose contributions have come, to the slot or the fallback
+  uint32_t workers = 0;  ///< of its job
 };
 
 /// A policy that decides which fragment gets a hashed slot.

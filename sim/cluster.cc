@@ -80,7 +80,7 @@ class Cluster final : public Endpoint, public WorkerListener {
     std::unique_ptr<FallbackServer> server;
     std::unique_ptr<aggregator::Fallback> spill;
     Lines results;
-    std::vector<Bitmap> seen;
+    std::vector<WorkerSet> seen;
     std::vector<uint8_t> parked_at;
     std::vector<aggregator::GivenResult> given;
     uint32_t working = 0;
@@ -311,7 +311,7 @@ void Cluster::admit(uint32_t index) {
   admitted.home = spec_.home;
   admitted.results = data(job.results);
   const size_t words = aggregator::JobSpec::seen_words(job.window, 1);
-  job.seen.assign(words, 0);
+  job.seen.assign(words, {});
   admitted.seen = job.seen.data();
   if (scheduler::traits(spec_.policy.kind).hashed) {
     job.given.assign(words, aggregator::GivenResult{});

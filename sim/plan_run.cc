@@ -103,7 +103,7 @@ class Group {
         key_(spec.seed * 1'000'003 + number),
         switch_(fabric, shape_of(spec)),
         results_(lines_of(2 * size_t{spec.window} * spec.value_bytes)),
-        seen_(aggregator::JobSpec::seen_words(spec.window, 1), 0),
+        seen_(aggregator::JobSpec::seen_words(spec.window, 1)),
         given_(seen_.size()) {}
 
   /// Channel of the rank that is the next to join.
@@ -166,7 +166,7 @@ class Group {
   const uint64_t key_;
   Switch switch_;
   Lines results_;
-  std::vector<Bitmap> seen_;
+  std::vector<WorkerSet> seen_;
   std::vector<aggregator::GivenResult> given_;
   uint32_t joined_ = 0;
   std::vector<uint32_t> hosts_;

@@ -236,7 +236,7 @@ void Conductor::end_turn() {
 void Conductor::remove_deserted_jobs() {
   for (Job& job : jobs_)
     if (job.state != Job::State::kRejoining && job.reserved_until == 0 &&
-        job.members_present() == 0) {
+        job.members_present().empty()) {
       logging::info("job ended", job.owner())("job", job.name)("id", value(job.id))(
           "text", "its workers went before it began");
       ending_.remove(job);

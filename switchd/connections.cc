@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <new>
 #include <utility>
@@ -46,7 +45,7 @@ bool is_idle(const Client& client) {
 /// How many workers have not come back to a job yet; groups are in their jobs.
 uint32_t missing_in(const Job& job) {
   if (job.is_group() || job.state != Job::State::kRejoining) return 0;
-  return job.workers - static_cast<uint32_t>(std::popcount(job.members_present()));
+  return job.workers - job.members_present().size();
 }
 
 }  // namespace

@@ -306,7 +306,7 @@ InaWords sealed(const Envelope& envelope, const Message& message,
   ina.put(offsetof(InaHeader, job_key), envelope.job_key);
   ina.put(offsetof(InaHeader, epoch), message.epoch);
   ina.put(offsetof(InaHeader, seq), message.seq);
-  ina.put(offsetof(InaHeader, bitmap), message.bitmap);
+  ina.put(offsetof(InaHeader, bitmap), message.bitmap.bits());
   ina.put(offsetof(InaHeader, operation_elements), message.operation_elements);
   ina.put(offsetof(InaHeader, operation), message.operation);
   ina.put(offsetof(InaHeader, elements), message.elements);
@@ -330,7 +330,7 @@ InaWords sealed(const Envelope& envelope, const Message& message,
 
 Message message_from(const InaWords& ina) {
   Message message;
-  message.bitmap = ina.get<uint64_t>(offsetof(InaHeader, bitmap));
+  message.bitmap = WorkerSet::from_bits(ina.get<uint64_t>(offsetof(InaHeader, bitmap)));
   message.operation_elements = ina.get<uint64_t>(offsetof(InaHeader, operation_elements));
   message.operation = ina.get<uint32_t>(offsetof(InaHeader, operation));
   message.epoch = ina.get<uint32_t>(offsetof(InaHeader, epoch));

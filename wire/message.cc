@@ -1,7 +1,5 @@
 #include "wire/message.h"
 
-#include <bit>
-
 namespace ina {
 
 std::string_view name(DType dtype) {
@@ -206,11 +204,11 @@ std::optional<DropReason> validate_any(const Message& message, uint32_t bytes,
   if (!is_valid_type(message.type) || message.origin > Origin::kParker ||
       message.phase > kLastPhase)
     return DropReason::kBadType;
-  // bit_of() of a larger rank is undefined; a partial sum of nobody cannot be merged.
-  if (value(message.rank) > kMaxWorkers || (is_partial(message.type) && message.bitmap == 0))
+  // WorkerSet::of() of a larger rank is undefined; a partial sum of nobody cannot be merged.
+  if (value(message.rank) > kMaxWorkers || (is_partial(message.type) && message.bitmap.empty()))
     return DropReason::kBadRank;
   if (is_partial(message.type) && (message.flags & kFlagRaw) && !is_moved(message.collective) &&
-      !std::has_single_bit(message.bitmap))
+      !message.bitmap.is_single())
     return DropReason::kBadRank;
   if (message.receiver > kMaxWorkers) return DropReason::kBadRank;
   if (!carries_payload(message))

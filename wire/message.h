@@ -11,6 +11,7 @@
 
 #include "wire/drop_reason.h"
 #include "wire/types.h"
+#include "wire/worker_set.h"
 
 namespace ina::wire {
 
@@ -116,7 +117,7 @@ inline constexpr uint32_t kTargetUnitBytes = 256;
 inline constexpr uint32_t kMaxTargetUnits = (1u << 24) - 1;
 
 struct Message {
-  Bitmap bitmap = 0;  ///< workers whose contributions the payload holds
+  WorkerSet bitmap = {};  ///< workers whose contributions the payload holds
   uint64_t operation_elements =
       0;  ///< signature: of the whole operation, with fused_bits() or blocks_bits()
   uint32_t operation = 0;  ///< signature: number of the operation within its job

@@ -1,7 +1,6 @@
 // Ranks and operations as text for a person, the same in every program.
 #pragma once
 
-#include <bit>
 #include <string>
 
 #include "wire/fingerprint.h"
@@ -10,10 +9,13 @@
 namespace ina::wire {
 
 /// "rank 1", "ranks 0, 3"
-inline std::string ranks_text(Bitmap ranks) {
-  std::string text = std::popcount(ranks) == 1 ? "rank " : "ranks ";
-  for (const char* separator = ""; ranks != 0; ranks &= ranks - 1, separator = ", ")
-    text += separator + std::to_string(std::countr_zero(ranks));
+inline std::string ranks_text(WorkerSet ranks) {
+  std::string text = ranks.is_single() ? "rank " : "ranks ";
+  const char* separator = "";
+  for (const Rank rank : ranks) {
+    text += separator + std::to_string(value(rank));
+    separator = ", ";
+  }
   return text;
 }
 
@@ -68,8 +70,8 @@ inline std::string text_of(const Signature& s) {
 }
 
 /// The text of an error: the operations that the two sides started.
-inline std::string mismatch_text(Bitmap first_ranks, const Signature& first, Bitmap other_ranks,
-                                 const Signature& other) {
+inline std::string mismatch_text(WorkerSet first_ranks, const Signature& first,
+                                 WorkerSet other_ranks, const Signature& other) {
   return ranks_text(first_ranks) + " started " + text_of(first) + ", " + ranks_text(other_ranks) +
          " started " + text_of(other);
 }

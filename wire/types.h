@@ -22,21 +22,12 @@ constexpr uint32_t value(Rank rank) {
   return static_cast<uint32_t>(rank);
 }
 
-/// A worker bitmap is one 64-bit word, so a job has at most 64 workers.
+/// A WorkerSet (the wire's worker bitmap) is one 64-bit word, so a job has at most 64 workers.
 inline constexpr uint32_t kMaxWorkers = 64;
 
-/// The endpoint of a fallback server (ina-psd). It has no bit: it contributes nothing of its own.
+/// The endpoint of a fallback server (ina-psd). It is in no WorkerSet: it contributes nothing of
+/// its own.
 inline constexpr Rank kFallbackRank{64};
-
-using Bitmap = uint64_t;
-/// `rank` below kMaxWorkers; validate() sees to it for a packet's own.
-constexpr Bitmap bit_of(Rank rank) {
-  return Bitmap{1} << value(rank);
-}
-/// Bitmap with the bits of ranks 0..workers-1 set; workers in 1..64.
-constexpr Bitmap full_bitmap(uint32_t workers) {
-  return ~Bitmap{0} >> (kMaxWorkers - workers);
-}
 
 /// A fragment's roles, to contribute and to receive, are all workers' or one's: 0, or 1 + its rank
 /// (docs/protocol.md, "Roles").

@@ -239,15 +239,15 @@ void add_job_states(FamilyList& families, const Json& status) {
   for (const auto& [state, count] : states) jobs.add(count, {{"state", state}});
 }
 
-/// Bitmap of the job's ranks, also of a group, for which the oldest fragment waits.
-uint64_t late_of(const Json& job) {
+/// Ranks in the job, also of a group's workers, for which the oldest fragment waits.
+WorkerSet late_of(const Json& job) {
   const auto late = job.find("waiting_for");
-  if (late == job.end()) return 0;
+  if (late == job.end()) return {};
   const auto of_job = job.find("root_ranks");
-  uint64_t ranks = 0;
+  WorkerSet ranks;
   for (const Json& rank : *late)
-    ranks |=
-        bit_of(Rank{(of_job == job.end() ? rank : of_job->at(rank.get<size_t>())).get<uint8_t>()});
+    ranks.insert(
+        Rank{(of_job == job.end() ? rank : of_job->at(rank.get<size_t>())).get<uint8_t>()});
   return ranks;
 }
 
@@ -314,9 +314,9 @@ void Families::remember(std::map<uint64_t, JobNow>& jobs, const std::set<uint64_
     JobBefore before = found == before_.end() ? JobBefore{.sums = {}, .moved = now} : found->second;
     if (job.sums.completed() != before.sums.completed() || job.sums.slots == 0) before.moved = now;
     job.waiting_s = static_cast<double>(now - before.moved) / kNanosPerSecond;
-    const uint64_t still = job.late & before.late;
-    if (still == 0) before.late_since = now;
-    before.late = still != 0 ? still : job.late;
+    const WorkerSet still = job.late & before.late;
+    if (still.empty()) before.late_since = now;
+    before.late = still.empty() ? job.late : still;
     job.straggler_s = static_cast<double>(now - before.late_since) / kNanosPerSecond;
     if (!own.contains(id))
       for (size_t i = 0; i < JobSums::kSums; ++i) {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/json/json.h"
-#include "wire/types.h"
+#include "wire/worker_set.h"
 
 namespace ina::metrics {
 
@@ -46,15 +46,15 @@ class Families {
     std::string label;  ///< "OWNER/NAME"
     JobSums sums;
     uint64_t missing = 0;  ///< workers
-    uint64_t late = 0;     ///< bitmap of the job's ranks for which its oldest fragments wait
+    WorkerSet late = {};   ///< ranks in the job for which its oldest fragments wait
     double waiting_s = 0;
     double straggler_s = 0;
   };
   /// State of a job that is kept between snapshots.
   struct JobBefore {
     JobSums sums;
-    Nanos moved = 0;    ///< last time it was seen to have completed something, or to hold nothing
-    uint64_t late = 0;  ///< bitmap of ranks that all snapshots found late
+    Nanos moved = 0;      ///< last time it was seen to have completed something, or to hold nothing
+    WorkerSet late = {};  ///< ranks that all snapshots found late
     Nanos late_since = 0;  ///< the first of these
   };
 

@@ -85,7 +85,7 @@ struct Job {
   }
   std::vector<Worker> workers;
   Lines results;
-  std::vector<std::vector<Bitmap>> seen;                         ///< by lane
+  std::vector<std::vector<WorkerSet>> seen;                      ///< by lane
   std::vector<std::vector<uint8_t>> parked_at;                   ///< by lane
   std::vector<std::vector<aggregator::GivenResult>> given;       ///< by lane
   std::vector<std::unique_ptr<aggregator::Fallback>> fallbacks;  ///< spill: by lane; dedicated: one

@@ -311,7 +311,7 @@ void World::add_to_lanes(Job& job) {
     if (other->index < job.index) first_slot += 2 * other->window / scenario_.lanes;
   for (uint32_t lane = 0; lane < scenario_.lanes; ++lane) {
     const size_t words = aggregator::JobSpec::seen_words(job.window, scenario_.lanes);
-    job.seen[lane].assign(words, 0);
+    job.seen[lane].assign(words, {});
     job.parked_at[lane].assign(words, 0);
     aggregator::JobSpec spec;
     spec.id = job.id;

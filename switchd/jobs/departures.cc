@@ -24,7 +24,7 @@ void Departures::on_leave(Client& client, const request::Leave& leave) {
   splits_.refuse(job);
   member_groups_.refuse(job);
   if (leave.operations) tell_others(client, *leave.operations);
-  if (job.leaving_or_gone() == full_bitmap(job.workers)) end_well(job);
+  if (job.leaving_or_gone() == job.all()) end_well(job);
 }
 
 /// Their calls beyond `operations` cannot complete. Workers that leave call nothing more.

@@ -31,8 +31,7 @@ void Gathering::attach(Client& client) {
 
 void Gathering::look(Job& job) {
   if (job.state == Job::State::kRejoining) offers_.offer();
-  if (job.attached() != full_bitmap(job.workers) || !rules_.has_fallback(job))
-    return tell_missing(job);
+  if (!job.missing().empty() || !rules_.has_fallback(job)) return tell_missing(job);
   if (job.state == Job::State::kRejoining) return go_on(job);
   if (job.state == Job::State::kJoining) begin(job);
 }
@@ -68,7 +67,7 @@ void Gathering::go_on(Job& job) {
 }
 
 void Gathering::tell_missing(Job& job) {
-  const Bitmap missing = full_bitmap(job.workers) & ~job.attached();
+  const WorkerSet missing = job.missing();
   for (Job::Worker& member : job.members)
     if (member.attached)
       connections_.send(*member.client,

@@ -58,7 +58,7 @@ struct Job {
     uint32_t first_unit = 0;
     uint32_t units = 0;
     Handles::Share share;
-    Bitmap freed = 0;  ///< workers that need it no more
+    WorkerSet freed = {};  ///< workers that need it no more
     uint64_t bytes() const { return uint64_t{units} * wire::kTargetUnitBytes; }
   };
   std::string name;
@@ -76,7 +76,7 @@ struct Job {
   scheduler::Grant grant;
   Home home = Home::kWorkers;                 ///< place of the fallback, as told to its workers
   uint32_t instance = 0;                      ///< of the fallback
-  std::vector<std::vector<Bitmap>> seen;      ///< by lane; read and written by the lane
+  std::vector<std::vector<WorkerSet>> seen;   ///< by lane; read and written by the lane
   std::vector<std::vector<uint64_t>> placed;  ///< by lane; read and written by the lane
   std::vector<std::vector<uint8_t>> parked;   ///< each lane's own; straggler help only
   /// Each lane's own; where workers may be on links that lose frames.
@@ -114,21 +114,25 @@ struct Job {
     Worker& worker = client.job->at(client.rank);
     return worker.client == &client ? &worker : nullptr;
   }
-  Bitmap bits(auto&& has) const {
-    Bitmap bits = 0;
-    for (uint32_t rank = 0; rank < workers; ++rank)
-      if (has(members[rank])) bits |= Bitmap{1} << rank;
-    return bits;
+  WorkerSet all() const { return WorkerSet::first(workers); }
+  /// The workers of whose places `has` is true.
+  WorkerSet those(auto&& has) const {
+    WorkerSet found = {};
+    for (const Rank rank : all())
+      if (has(members[value(rank)])) found.insert(rank);
+    return found;
   }
-  Bitmap attached() const {
-    return bits([](const Worker& worker) { return worker.attached; });
+  WorkerSet attached() const {
+    return those([](const Worker& worker) { return worker.attached; });
   }
-  Bitmap members_present() const {
-    return bits([](const Worker& worker) { return worker.client != nullptr; });
+  /// Not attached.
+  WorkerSet missing() const { return all() - attached(); }
+  WorkerSet members_present() const {
+    return those([](const Worker& worker) { return worker.client != nullptr; });
   }
   /// Ranks whose workers have called ina_finalize, or are gone.
-  Bitmap leaving_or_gone() const {
-    return bits([](const Worker& worker) {
+  WorkerSet leaving_or_gone() const {
+    return those([](const Worker& worker) {
       return !worker.client || worker.client->state == Client::State::kLeaving;
     });
   }

@@ -14,8 +14,7 @@ Job* JobOffers::next() {
   std::map<std::string, Job*> jobs;
   for (Job& job : jobs_) {
     // Where a job goes on after a restart is known when all its workers are back.
-    const bool known =
-        job.state != Job::State::kRejoining || job.attached() == full_bitmap(job.workers);
+    const bool known = job.state != Job::State::kRejoining || job.missing().empty();
     if (known && !job.offered && !job.fallback.client) jobs.emplace(job.owner(), &job);
   }
   const auto turn = next_in_turn(jobs, last_owner_);

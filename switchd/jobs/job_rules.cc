@@ -55,7 +55,7 @@ uint64_t JobRules::memory_bytes(const Job& job) const {
   const uint64_t endpoints = job.workers + (config_.fallback.home == Home::kDedicated ? 1 : 0);
   uint64_t bytes = io::shm::result_region_bytes(geometry) +
                    endpoints * io::shm::SwitchLayout(geometry).bytes +
-                   (words.seen * sizeof(Bitmap) + words.ring * sizeof(uint64_t) + words.parked +
+                   (words.seen * sizeof(WorkerSet) + words.ring * sizeof(uint64_t) + words.parked +
                     words.given * sizeof(aggregator::GivenResult)) *
                        lanes_;
   if (config_.fallback.home == Home::kDedicated) bytes += server_bytes(job);
@@ -118,7 +118,7 @@ void JobRules::fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpec
   if (config_.aggregator.fixed_slots()) {
     spec.pool = {job.grant.first_slot, job.grant.slots_per_lane, job.geometry.lanes, lane};
   } else {
-    std::fill(job.seen[lane].begin(), job.seen[lane].end(), 0);
+    std::fill(job.seen[lane].begin(), job.seen[lane].end(), WorkerSet());
     spec.seen = job.seen[lane].data();
     spec.quota = {job.grant.floor_per_lane, job.grant.ceiling_per_lane};
   }
@@ -144,7 +144,7 @@ void JobRules::fill_help(Job& job, uint32_t lane, aggregator::JobSpec& spec) con
   spec.park_missing = std::max(1u, job.workers / 8);
   spec.park_home = config_.parks_at_home();
   // Until they have attached.
-  spec.parkers = 0;
+  spec.parkers = {};
   spec.links_lose = false;
 }
 

@@ -38,7 +38,7 @@ bool has_lost_workers(const Job& job) {
 /// How a worker's settings differ from those of the workers that are there; empty: they do not. One
 /// that only one side knows is no difference: the other's library is older.
 std::string difference(const Job& job, const request::Join& join) {
-  if (job.members_present() == 0) return {};
+  if (job.members_present().empty()) return {};
   std::string text;
   for (const auto& [name, value] : join.settings)
     if (const auto known = job.settings.find(name);
@@ -77,7 +77,7 @@ void Joining::on_join(Client& client, const request::Join& join) {
       ending_.end(job, free.error().status, free.error().text);
     return;
   }
-  if (job.members_present() == 0) job.settings = join.settings;
+  if (job.members_present().empty()) job.settings = join.settings;
   placement_.place(client, job, Rank{static_cast<uint8_t>(member.rank)}, *transport);
 }
 

@@ -6,9 +6,9 @@ namespace ina::switchd {
 
 using wire::ranks_text;
 
-std::string missing_text(Bitmap ranks, bool fallback) {
+std::string missing_text(WorkerSet ranks, bool fallback) {
   const std::string server = fallback ? "the fallback server (ina-psd)" : "";
-  if (ranks == 0) return server;
+  if (ranks.empty()) return server;
   return ranks_text(ranks) + (fallback ? " and " : "") + server;
 }
 
@@ -26,8 +26,7 @@ std::string Waiting::text(const Job& job) const {
 }
 
 std::string Waiting::missing_text(const Job& job) const {
-  return switchd::missing_text(full_bitmap(job.workers) & ~job.attached(),
-                               !rules_.has_fallback(job));
+  return switchd::missing_text(job.missing(), !rules_.has_fallback(job));
 }
 
 std::string Waiting::rejoin_text(const Job& job) const {

@@ -1,7 +1,6 @@
 // The cause for which a job waits, put into words for its workers.
 #pragma once
 
-#include <bit>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,15 +12,14 @@
 
 namespace ina::switchd {
 
-inline std::vector<uint32_t> ranks_of(Bitmap bits) {
+inline std::vector<uint32_t> ranks_of(WorkerSet workers) {
   std::vector<uint32_t> ranks;
-  for (; bits != 0; bits &= bits - 1)
-    ranks.push_back(static_cast<uint32_t>(std::countr_zero(bits)));
+  for (const Rank rank : workers) ranks.push_back(value(rank));
   return ranks;
 }
 
 /// "ranks 1, 2 and the fallback server (ina-psd)"
-std::string missing_text(Bitmap ranks, bool fallback);
+std::string missing_text(WorkerSet ranks, bool fallback);
 
 class Waiting {
  public:

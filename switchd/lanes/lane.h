@@ -114,8 +114,8 @@ class Lane {
   size_t poll_port(P& port, Nanos now, size_t most) {
     const Sender send_to{*this};
     const auto mismatch = [this](const io::RxPacket& packet, const aggregator::Verdict& verdict) {
-      report(packet.job, bit_of(verdict.first_rank), verdict.first_signature, bit_of(packet.rank),
-             packet.message.signature());
+      report(packet.job, WorkerSet::of(verdict.first_rank), verdict.first_signature,
+             WorkerSet::of(packet.rank), packet.message.signature());
     };
     const std::span<io::RxPacket> room = std::span(packets_).first(most);
     size_t count = 0;
@@ -188,8 +188,8 @@ class Lane {
     flush();
   }
 
-  void report(aggregator::JobIndex job, Bitmap first_ranks, const wire::Signature& first,
-              Bitmap other_ranks, const wire::Signature& other) {
+  void report(aggregator::JobIndex job, WorkerSet first_ranks, const wire::Signature& first,
+              WorkerSet other_ranks, const wire::Signature& other) {
     JobMembers<FramePort>& members = members_.of(job);
     if (members.reported) return;
     members.reported = true;

@@ -133,7 +133,7 @@ struct FindStation {
 struct FindArrivals {
   aggregator::JobIndex job = 0;
   // out
-  Bitmap heard = 0;  ///< ranks of whom a frame came in
+  WorkerSet heard = {};  ///< ranks of whom a frame came in
   std::vector<PortDrops> dropped = {};
 };
 

@@ -21,8 +21,8 @@ namespace ina::switchd {
 struct LaneEvent {
   aggregator::JobIndex job = 0;
   JobId job_id{};
-  Bitmap first_ranks = 0;
-  Bitmap other_ranks = 0;
+  WorkerSet first_ranks = {};
+  WorkerSet other_ranks = {};
   wire::Signature first;
   wire::Signature other;
 };

@@ -113,10 +113,10 @@ class LaneMembers {
   /// Which frames of a job came in and which did not.
   void find(command::FindArrivals& arrivals) const {
     const JobMembers<FramePort>& job = jobs_[arrivals.job];
-    for (uint32_t rank = 0; rank < kMaxWorkers; ++rank) {
-      const Member<FramePort>& member = job.member[rank];
+    for (const Rank rank : WorkerSet::first(kMaxWorkers)) {
+      const Member<FramePort>& member = job.member[value(rank)];
       if (member.bound && member.port && member.port->heard(member.endpoint))
-        arrivals.heard |= Bitmap{1} << rank;
+        arrivals.heard.insert(rank);
     }
     for (uint32_t port = 0; port < frame_ports_.size(); ++port)
       for (const io::DroppedFrames& frames : frame_ports_[port]->dropped(job.id))

@@ -24,7 +24,7 @@ struct TraceRecord {
   /// Index in the lane, after the packet; before it, if the packet took the fragment out.
   uint32_t slot = kNoSlot;
   aggregator::SlotState state{};  ///< of the slot, after the packet; kEmpty: it left
-  Bitmap held = 0;                ///< workers whose contributions the slot holds after the packet
+  WorkerSet held = {};            ///< workers whose contributions the slot holds after the packet
   struct Sent {
     wire::Type type{};
     aggregator::Emission::To to{};

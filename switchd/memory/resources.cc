@@ -134,7 +134,7 @@ Result<void> Resources::take_tables(Job& job) {
   const JobRules::TableWords words = rules_.table_words(job);
   if (auto taken = charge(job, rules_.memory_bytes(job)); !taken) return taken;
   try {
-    job.seen.assign(rules_.lanes(), std::vector<Bitmap>(words.seen));
+    job.seen.assign(rules_.lanes(), std::vector<WorkerSet>(words.seen));
     job.placed.assign(rules_.lanes(), std::vector<uint64_t>(words.ring));
     job.parked.assign(rules_.lanes(), std::vector<uint8_t>(words.parked));
     job.given.assign(rules_.lanes(), std::vector<aggregator::GivenResult>(words.given));
@@ -149,7 +149,7 @@ Result<void> Resources::take_handles(Job& job) {
   const auto lanes = rules_.lanes();
   const uint64_t words = aggregator::JobSpec::seen_words(job.grant.window, lanes);
   const bool large =
-      words * sizeof(Bitmap) >= kLargeTableBytes || config_.fallback.home == Home::kSpill;
+      words * sizeof(WorkerSet) >= kLargeTableBytes || config_.fallback.home == Home::kSpill;
   const uint64_t mappings = 1 + (large ? kTables * lanes : 0);
   // The fallback server's connection is not among those that the workers share.
   const uint64_t connections = config_.fallback.home == Home::kDedicated ? 1 : 0;

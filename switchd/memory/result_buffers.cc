@@ -76,7 +76,7 @@ void ResultBuffers::make(Job& job, uint64_t bytes) {
                       .text = fmt::format("a job may have {} result buffers and {} MiB of them "
                                           "together; free some",
                                           aggregator::kMaxResultBuffers, kMostBytes >> 20)});
-  Job::ResultBuffer buffer{{}, *first, static_cast<uint32_t>(units), {}, 0};
+  Job::ResultBuffer buffer{{}, *first, static_cast<uint32_t>(units), {}, {}};
   if (auto taken = resources_.take(job, buffer); !taken)
     return tell(job, {.status = taken.error().status, .text = taken.error().text});
   forget_ended();
@@ -147,8 +147,8 @@ void ResultBuffers::on_free(Client& client, const request::FreeResults& message)
   const auto buffer =
       std::ranges::find(job.result_buffers, first_unit, &Job::ResultBuffer::first_unit);
   if (buffer == job.result_buffers.end()) return;
-  buffer->freed |= bit_of(client.rank);
-  if (buffer->freed != full_bitmap(job.workers)) return;
+  buffer->freed.insert(client.rank);
+  if (buffer->freed != job.all()) return;
   lanes_.run(command::RemoveResultBuffer{job.index, first_unit});
   resources_.give_back(job, *buffer);
   job.result_buffers.erase(buffer);

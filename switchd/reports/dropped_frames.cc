@@ -33,8 +33,8 @@ std::vector<DroppedFrames::Arrivals> DroppedFrames::arrivals_of(Job& job) const 
   const auto has_address = [](const Job::Worker& member) { return member.address.has_value(); };
   if (!has_address(job.fallback) && std::ranges::none_of(job.members, has_address)) return arrivals;
   for (const auto& command : lanes_.run(command::FindArrivals{job.index})) {
-    for (uint32_t rank = 0; rank < job.workers; ++rank)
-      if (command.heard >> rank & 1) arrivals[rank].heard = true;
+    const WorkerSet heard = command.heard & job.all();
+    for (const Rank rank : heard) arrivals[value(rank)].heard = true;
     for (const PortDrops& drops : command.dropped) {
       const Rank rank = drops.frames.rank;
       if (rank != kFallbackRank && value(rank) >= job.workers) continue;
@@ -86,7 +86,7 @@ std::string DroppedFrames::text(Job& job, Rank rank, const Arrivals& arrivals) c
   const PortDrops& most = *arrivals.most;
   return fmt::format(
       "the switch dropped {} frames of {} on port {}: {}: {}", arrivals.dropped,
-      rank == kFallbackRank ? missing_text(0, true) : fmt::format("rank {}", value(rank)),
+      rank == kFallbackRank ? missing_text({}, true) : fmt::format("rank {}", value(rank)),
       config_.frame_ports[most.port].name, name(most.frames.reason), cause(job, rank, most));
 }
 
@@ -94,7 +94,7 @@ std::vector<DroppedFrames::Unheard> DroppedFrames::unheard(Job& job) const {
   std::vector<Unheard> found;
   if (job.state != Job::State::kRunning) return found;
   const auto arrivals = arrivals_of(job);
-  Bitmap silent = 0;
+  WorkerSet silent;
   for (uint32_t rank = 0; rank < job.workers; ++rank) {
     if (!job.members[rank].address) continue;
     const Rank who{static_cast<uint8_t>(rank)};
@@ -102,7 +102,7 @@ std::vector<DroppedFrames::Unheard> DroppedFrames::unheard(Job& job) const {
       found.push_back({who, arrivals[rank].most->frames.reason, arrivals[rank].dropped,
                        text(job, who, arrivals[rank])});
     else if (!arrivals[rank].heard)
-      silent |= Bitmap{1} << rank;
+      silent.insert(who);
   }
   // A fallback server may have nothing to say.
   if (arrivals.back().most)

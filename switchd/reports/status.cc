@@ -368,7 +368,7 @@ Json StatusReport::tenants_json() const {
 
 Json StatusReport::job_json(Job& job, const Links* explain) const {
   static constexpr const char* kStates[] = {"joining", "running", "leaving", "rejoining"};
-  const Bitmap attached = job.attached();
+  const WorkerSet attached = job.attached();
   Json json = numbers_json({{"id", value(job.id)},
                             {"epoch", job.epoch},
                             {"uid", job.uid},
@@ -379,7 +379,7 @@ Json StatusReport::job_json(Job& job, const Links* explain) const {
   json["name"] = job.name;
   json["owner"] = job.owner();
   json["joined"] = ranks_of(attached);
-  json["missing"] = ranks_of(full_bitmap(job.workers) & ~attached);
+  json["missing"] = ranks_of(job.all() - attached);
   json["state"] = kStates[static_cast<size_t>(job.state)];
   if (job.is_group()) {
     json["group_of"] = value(job.root);
@@ -427,8 +427,8 @@ std::optional<aggregator::Waiting> StatusReport::oldest_of(const Job& job, size_
 }
 
 /// The oldest fragment, and the workers that it lacks. Nothing: none waits.
-std::optional<Bitmap> StatusReport::add_late(const std::optional<aggregator::Waiting>& oldest,
-                                             Json& json) {
+std::optional<WorkerSet> StatusReport::add_late(const std::optional<aggregator::Waiting>& oldest,
+                                                Json& json) {
   if (!oldest) return std::nullopt;
   json["waiting_for"] = ranks_of(oldest->missing);
   json["oldest_fragment"] = oldest->seq.value;
@@ -437,7 +437,8 @@ std::optional<Bitmap> StatusReport::add_late(const std::optional<aggregator::Wai
 }
 
 /// Describes the workers that the job waits for, besides their ranks.
-void StatusReport::explain_late(const Job& job, Bitmap late, const Links& links, Json& json) const {
+void StatusReport::explain_late(const Job& job, WorkerSet late, const Links& links,
+                                Json& json) const {
   Json peers = Json::array();
   Json processes = Json::array();
   Json dead_links = Json::array();
@@ -456,8 +457,8 @@ void StatusReport::explain_late(const Job& job, Bitmap late, const Links& links,
 
 /// Lists workers besides `late` that cannot run, by how they are held: the next fragments, or the
 /// end, will wait for them.
-void StatusReport::explain_stopped(const Job& job, Bitmap late, Json& json) const {
-  for (const uint32_t rank : ranks_of(job.attached() & ~late)) {
+void StatusReport::explain_stopped(const Job& job, WorkerSet late, Json& json) const {
+  for (const uint32_t rank : ranks_of(job.attached() - late)) {
     const Job::Worker& worker = job.members[rank];
     const std::string state = worker.client ? process_state(worker.client->peer) : "";
     if (state != "stopped" && state != "frozen") continue;
@@ -468,16 +469,16 @@ void StatusReport::explain_stopped(const Job& job, Bitmap late, Json& json) cons
 
 /// The ranks that have called ina_create_group, and those that they wait for.
 void StatusReport::explain_creates(const Job& job, Json& json) {
-  Bitmap asked = 0, lacking = 0;
-  for (uint32_t rank = 0; rank < job.workers; ++rank)
-    for (const control::request::CreateGroup& create : job.members[rank].creates) {
-      asked |= Bitmap{1} << rank;
+  WorkerSet asked, lacking;
+  for (const Rank rank : job.all())
+    for (const control::request::CreateGroup& create : job.members[value(rank)].creates) {
+      asked.insert(rank);
       for (const uint32_t member : create.ranks)
         if (std::ranges::find(job.members[member].creates, create) ==
             job.members[member].creates.end())
-          lacking |= Bitmap{1} << member;
+          lacking.insert(Rank{static_cast<uint8_t>(member)});
     }
-  if (lacking == 0) return;
+  if (lacking.empty()) return;
   json["creating"] = ranks_of(asked);
   json["creating_lacks"] = ranks_of(lacking);
 }
@@ -489,7 +490,7 @@ void StatusReport::explain_job(Job& job, const Links& links, Json& json) const {
   const bool leaving = job.state == Job::State::kLeaving;
   if (leaving) json["left"] = ranks_of(job.leaving_or_gone());
   const auto asked = [&](const char* key, auto&& asks) {
-    if (const Bitmap ranks = job.bits(asks); ranks != 0) json[key] = ranks_of(ranks);
+    if (const WorkerSet ranks = job.those(asks); !ranks.empty()) json[key] = ranks_of(ranks);
   };
   asked("splitting", [](const Job::Worker& member) { return member.split.has_value(); });
   explain_creates(job, json);
@@ -499,7 +500,7 @@ void StatusReport::explain_job(Job& job, const Links& links, Json& json) const {
     explain_stopped(job, *late, json);
   } else if (leaving || json.contains("splitting") || json.contains("creating") ||
              json.contains("sharing")) {
-    explain_stopped(job, 0, json);
+    explain_stopped(job, {}, json);
   }
   for (const DroppedFrames::Unheard& worker : dropped_.unheard(job)) {
     Json entry = {{"dropped", worker.dropped}, {"text", worker.text}};

@@ -53,11 +53,11 @@ class StatusReport {
   void explain_job(Job& job, const Links& links, control::Json& json) const;
   std::optional<aggregator::Waiting> oldest_of(const Job& job, size_t number,
                                                const Snapshots& snapshots) const;
-  static std::optional<Bitmap> add_late(const std::optional<aggregator::Waiting>& oldest,
-                                        control::Json& json);
-  void explain_late(const Job& job, Bitmap late, const Links& links, control::Json& json) const;
+  static std::optional<WorkerSet> add_late(const std::optional<aggregator::Waiting>& oldest,
+                                           control::Json& json);
+  void explain_late(const Job& job, WorkerSet late, const Links& links, control::Json& json) const;
   static void explain_creates(const Job& job, control::Json& json);
-  void explain_stopped(const Job& job, Bitmap late, control::Json& json) const;
+  void explain_stopped(const Job& job, WorkerSet late, control::Json& json) const;
   control::Json peers_json(const Job& job) const;
   void add_devices(control::Json& ports) const;
   control::Json configuration_json() const;

@@ -8,6 +8,8 @@
 #include <functional>
 #include <vector>
 
+#include "tests/support/worker_literal.h"
+
 namespace ina::aggregator {
 namespace {
 
@@ -94,7 +96,7 @@ TEST_F(AggregatorTest, FirstContributionIsAbsorbedLastCompletes) {
   EXPECT_TRUE(sends_to(last, To::kAll));
   EXPECT_EQ(last.emission[0].message.type, wire::Type::kResult);
   EXPECT_EQ(last.emission[0].message.origin, wire::Origin::kSwitch);
-  EXPECT_EQ(last.emission[0].message.bitmap, 0b11u);
+  EXPECT_EQ(last.emission[0].message.bitmap, 0b11_workers);
   EXPECT_EQ(last.emission[0].message.epoch, 5u);
   EXPECT_EQ(values_of(last), (std::vector{11, 22, 33}));
   EXPECT_EQ(last.emission[0].payload, reinterpret_cast<std::byte*>(results_.data()))
@@ -225,7 +227,7 @@ TEST_F(AggregatorTest, OldestWaitingNamesFragmentAndMissingWorkers) {
   const auto waiting = aggregator_.oldest_waiting(kJob);
   ASSERT_TRUE(waiting);
   EXPECT_EQ(waiting->seq, Seq{1});
-  EXPECT_EQ(waiting->missing, 0b10u);
+  EXPECT_EQ(waiting->missing, 0b10_workers);
 }
 
 TEST_F(AggregatorTest, EmptyOperationStillSynchronises) {

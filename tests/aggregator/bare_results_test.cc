@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "tests/support/worker_literal.h"
+
 namespace ina::aggregator {
 namespace {
 
@@ -32,7 +34,7 @@ class BareResultsTest : public testing::Test {
     for (uint8_t rank = 0; rank < 3; ++rank) results_.set_prompt(kJob, Rank{rank}, 0, false);
   }
 
-  static wire::Message result(uint32_t seq, Bitmap to, uint32_t operation = 0) {
+  static wire::Message result(uint32_t seq, WorkerSet to, uint32_t operation = 0) {
     wire::Message message;
     message.type = wire::Type::kResult;
     message.flags = wire::kFlagBare;
@@ -45,17 +47,17 @@ class BareResultsTest : public testing::Test {
   auto sender() {
     return [this](JobIndex job, Rank rank, const wire::Message& message) {
       EXPECT_EQ(job, kJob);
-      EXPECT_EQ(message.bitmap, bit_of(rank));
+      EXPECT_EQ(message.bitmap, WorkerSet::of(rank));
       EXPECT_TRUE(message.bare());
       sent_.push_back({value(rank), message.seq, message.elements});
     };
   }
-  void bare(uint32_t seq, Bitmap to = 1, uint32_t operation = 0) {
+  void bare(uint32_t seq, WorkerSet to = WorkerSet::of(Rank{0}), uint32_t operation = 0) {
     results_.add(kJob, result(seq, to, operation), sender());
   }
   /// With a payload, or of the closing fragment.
   void whole(uint32_t seq, uint8_t receiver, uint16_t elements, uint32_t operation = 0) {
-    wire::Message message = result(seq, 0, operation);
+    wire::Message message = result(seq, {}, operation);
     message.flags = 0;
     message.receiver = receiver;
     message.elements = elements;
@@ -77,11 +79,11 @@ TEST_F(BareResultsTest, ARunGoesAtAQuarterOfTheWindow) {
   EXPECT_EQ(Joining::of(32, kLanes, kPatience).most, 4u);
   EXPECT_EQ(Joining::of(4, kLanes, kPatience).most, 1u) << "nothing is kept of a tiny window";
   for (uint32_t i = 0; i + 1 < kMost; ++i) {
-    bare(i * kLanes, 0b101);
+    bare(i * kLanes, 0b101_workers);
     EXPECT_EQ(sent(), Runs{});
   }
-  bare(3 * kLanes, 0b101);
-  bare(4 * kLanes, 0b001);  // of the same burst
+  bare(3 * kLanes, 0b101_workers);
+  bare(4 * kLanes, 0b001_workers);  // of the same burst
   EXPECT_EQ(sent(), (Runs{{0, 0, 5}, {2, 0, 4}}));
   EXPECT_EQ(results_.due(), BareResults::kNever);
 }
@@ -116,13 +118,13 @@ TEST_F(BareResultsTest, WhatComesBehindARunSendsIt) {
 }
 
 TEST_F(BareResultsTest, AnotherOperationSendsAllRuns) {
-  bare(0, 0b110);
-  bare(2, 0b001, 1);
+  bare(0, 0b110_workers);
+  bare(2, 0b001_workers, 1);
   EXPECT_EQ(sent(), (Runs{{1, 0, 1}, {2, 0, 1}}));
 }
 
 TEST_F(BareResultsTest, TheClosingFragmentStandsForThoseOfItsOperation) {
-  bare(0, 0b111, 7);
+  bare(0, 0b111_workers, 7);
   whole(2, 0, 0, 6);
   whole(2, 0, 8, 7);
   EXPECT_EQ(sent(), Runs{});
@@ -134,7 +136,7 @@ TEST_F(BareResultsTest, TheClosingFragmentStandsForThoseOfItsOperation) {
 
 TEST_F(BareResultsTest, SmallWindowsAreNotMadeToWait) {
   results_.set_prompt(kJob, Rank{1}, 0, true);
-  bare(0, 0b11);
+  bare(0, 0b11_workers);
   EXPECT_EQ(sent(), (Runs{{1, 0, 1}}));
   results_.set_prompt(kJob, Rank{0}, 0, true);
   EXPECT_EQ(sent(), (Runs{{0, 0, 1}}));
@@ -149,11 +151,11 @@ TEST_F(BareResultsTest, WhoHasSaidNothingYetIsNotMadeToWait) {
 TEST_F(BareResultsTest, ARunWaitsForAPatienceAndNoLongerThanTwo) {
   bare(0);
   EXPECT_EQ(sent(0), Runs{});
-  bare(0, 0b10);
+  bare(0, 0b10_workers);
   EXPECT_EQ(sent(50), Runs{});
   EXPECT_EQ(results_.due(), kPatience);
   EXPECT_EQ(sent(kPatience), Runs{});
-  bare(0, 0b100);
+  bare(0, 0b100_workers);
   EXPECT_EQ(results_.due(), 2 * kPatience);
   EXPECT_EQ(sent(2 * kPatience), (Runs{{0, 0, 1}, {1, 0, 1}}));
   EXPECT_EQ(sent(3 * kPatience), (Runs{{2, 0, 1}}));

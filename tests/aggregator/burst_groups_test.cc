@@ -179,7 +179,7 @@ TEST_F(GroupsTest, WhatLeavesItsSlotTakesAllOfTheGroupAlong) {
                                {.job = 1, .rank = 0, .seq = 0, .values = {7}, .priority = 200},
                                {.rank = 1, .seq = 0, .values = {10}, .priority = 1}});
   ASSERT_EQ(verdicts[1].emissions, 1);
-  expect_part(verdicts[1].emission[0], 0, 0, 0b11, {11});
+  expect_part(verdicts[1].emission[0], 0, 0, 0b11_workers, {11});
 }
 
 TEST_F(GroupsTest, WhatFollowsAPartIsTheWholeGroup) {
@@ -193,7 +193,7 @@ TEST_F(GroupsTest, WhatFollowsAPartIsTheWholeGroup) {
       burst({{.rank = 1, .seq = 0, .values = {10}}, {.rank = 2, .seq = 0, .values = {100}}});
   expect_held(verdicts[0]);
   ASSERT_EQ(verdicts[1].emissions, 1);
-  expect_part(verdicts[1].emission[0], 0, 0, 0b110, {110});
+  expect_part(verdicts[1].emission[0], 0, 0, 0b110_workers, {110});
 }
 
 // ---- all of it at random, against one packet at a time
@@ -216,7 +216,7 @@ Seen look_at(const Verdict& verdict) {
     for (const uint64_t number : {static_cast<uint64_t>(emission.to),
                                   uint64_t{value(emission.worker)},
                                   uint64_t{emission.job},
-                                  m.bitmap,
+                                  m.bitmap.bits(),
                                   m.operation_elements,
                                   uint64_t{m.operation},
                                   uint64_t{m.epoch},
@@ -288,7 +288,7 @@ class Switch {
       spec.quota.floor = job == 1 ? 2 : 0;
       results_[job].resize(2 * kWindow * kRowBytes / sizeof(Line));
       spec.results = reinterpret_cast<std::byte*>(results_[job].data());
-      seen_[job].assign(JobSpec::seen_words(kWindow, 1), 0);
+      seen_[job].assign(JobSpec::seen_words(kWindow, 1), {});
       spec.seen = seen_[job].data();
       placed_[job].assign(JobSpec::seen_words(kWindow, 1), 0);
       spec.placed = placed_[job].data();
@@ -345,7 +345,7 @@ class Switch {
   std::array<std::vector<Line>, kJobs> results_;
   using Buffer = std::array<Line, kBufferUnits * wire::kTargetUnitBytes / sizeof(Line)>;
   std::array<Buffer, kJobs> buffers_{};
-  std::array<std::vector<Bitmap>, kJobs> seen_;
+  std::array<std::vector<WorkerSet>, kJobs> seen_;
   std::array<std::vector<uint8_t>, kJobs> parked_at_;
   std::array<std::vector<uint64_t>, kJobs> placed_;
   std::unique_ptr<Aggregator> shard_;

@@ -8,6 +8,8 @@
 #include <optional>
 #include <vector>
 
+#include "tests/support/worker_literal.h"
+
 namespace ina::aggregator {
 namespace {
 
@@ -50,7 +52,7 @@ class FallbackTest : public testing::Test {
     Message message;
     message.type = type;
     message.rank = Rank{static_cast<uint8_t>(rank)};
-    message.bitmap = bit_of(message.rank);
+    message.bitmap = WorkerSet::of(message.rank);
     message.seq = static_cast<uint32_t>(seq);
     message.epoch = kEpoch;
     message.instance = kInstance;
@@ -69,7 +71,7 @@ class FallbackTest : public testing::Test {
     ASSERT_FALSE(wire::validate(message, wire::payload_bytes(message), kSlotBytes));
     fallback_->on_message(message, static_cast<const std::byte*>(payload));
   }
-  void part(uint64_t seq, Bitmap bits, const Values& values, uint32_t epoch = kEpoch) {
+  void part(uint64_t seq, WorkerSet bits, const Values& values, uint32_t epoch = kEpoch) {
     Message message = with_values(Type::kPart, 0, seq, values.size());
     message.bitmap = bits;
     message.epoch = epoch;
@@ -132,7 +134,7 @@ class FallbackTest : public testing::Test {
     EXPECT_EQ(said[0].message.origin, wire::Origin::kFallback);
     EXPECT_EQ(said[0].message.seq, static_cast<uint32_t>(seq));
     EXPECT_EQ(said[0].message.epoch, kEpoch);
-    EXPECT_EQ(said[0].message.bitmap, 0b111u);
+    EXPECT_EQ(said[0].message.bitmap, 0b111_workers);
     EXPECT_EQ(said[0].message.flags, flags);
     EXPECT_EQ(said[0].values(), values);
   }
@@ -152,8 +154,8 @@ class FallbackTest : public testing::Test {
 // ---- PART
 
 TEST_F(FallbackTest, PartsAreAddedAndTheFullSumDecided) {
-  part(0, 0b001, {1, 2});
-  part(0, 0b110, {10, 20});
+  part(0, 0b001_workers, {1, 2});
+  part(0, 0b110_workers, {10, 20});
   expect_result(0, {11, 22}, wire::kFlagSplit);
   EXPECT_EQ(counters().parts, 2u);
   EXPECT_EQ(counters().decided, 1u);
@@ -161,48 +163,48 @@ TEST_F(FallbackTest, PartsAreAddedAndTheFullSumDecided) {
 }
 
 TEST_F(FallbackTest, OnePartOfAllIsNotSplit) {
-  part(0, 0b111, {5});
+  part(0, 0b111_workers, {5});
   expect_result(0, {5});
 }
 
 TEST_F(FallbackTest, CongestionThatAPartMetIsToldWithTheResult) {
   Message message = with_values(Type::kPart, 0, 0, 1);
-  message.bitmap = 0b001;
+  message.bitmap = 0b001_workers;
   message.flags = wire::kFlagEcn;
   const Values values{1};
   hear(message, values.data());
-  part(0, 0b110, {10});
+  part(0, 0b110_workers, {10});
   expect_result(0, {11}, wire::kFlagSplit | wire::kFlagEcn);
 }
 
 TEST_F(FallbackTest, OverlappingPartIsDropped) {
-  part(0, 0b011, {1});
-  part(0, 0b010, {100});
-  part(0, 0b110, {100});
+  part(0, 0b011_workers, {1});
+  part(0, 0b010_workers, {100});
+  part(0, 0b110_workers, {100});
   EXPECT_EQ(counters().dropped, 2u);
-  part(0, 0b100, {10});
+  part(0, 0b100_workers, {10});
   expect_result(0, {11}, wire::kFlagSplit);
 }
 
 TEST_F(FallbackTest, PartAfterTheDecisionChangesNothing) {
-  part(0, 0b111, {5});
+  part(0, 0b111_workers, {5});
   expect_result(0, {5});
-  part(0, 0b111, {9});
+  part(0, 0b111_workers, {9});
   expect_silent();
   query(0);
   expect_result(0, {5});
 }
 
 TEST_F(FallbackTest, PartOfAnOlderEpochMayHaveBeenCountedByAPredecessor) {
-  part(0, 0b111, {5}, kEpoch - 1);
+  part(0, 0b111_workers, {5}, kEpoch - 1);
   expect_silent();
   EXPECT_EQ(counters().dropped, 1u);
-  part(0, 0b111, {6}, kEpoch + 1);
+  part(0, 0b111_workers, {6}, kEpoch + 1);
   expect_result(0, {6});
 }
 
 TEST_F(FallbackTest, PartOfStrangersIsDropped) {
-  part(0, 0b1001, {5});
+  part(0, 0b1001_workers, {5});
   EXPECT_EQ(counters().dropped, 1u);
   EXPECT_EQ(counters().parts, 0u);
 }
@@ -215,7 +217,7 @@ TEST_F(FallbackTest, PartsAreAccumulatorsUnlessRaw) {
     for (const bool raw : {raw_first, !raw_first}) {
       const float sum = 1.5f;
       const uint16_t contribution = 0x4020;  // 2.5
-      message.bitmap = raw ? 0b100 : 0b011;
+      message.bitmap = raw ? 0b100_workers : 0b011_workers;
       message.flags = raw ? wire::kFlagRaw : 0;
       if (raw)
         hear(message, &contribution);
@@ -237,7 +239,7 @@ TEST_F(FallbackTest, RawPartMayBeTheFirst) {
   message.flags = wire::kFlagRaw;
   const int8_t hundred = 100;
   for (uint32_t rank = 0; rank < 3; ++rank) {
-    message.bitmap = Bitmap{1} << rank;
+    message.bitmap = WorkerSet::of(Rank{static_cast<uint8_t>(rank)});
     hear(message, &hundred);
   }
   const std::vector<Said> said = output();
@@ -255,9 +257,9 @@ TEST_F(FallbackTest, SumsOfBFloat16OverflowInTheirParts) {
       Message message = with_values(Type::kPart, 0, 0, 1);
       message.dtype = DType::kBFloat16;
       message.op = op;
-      message.bitmap = 0b110;
+      message.bitmap = 0b110_workers;
       hear(message, &part);
-      message.bitmap = 0b001;
+      message.bitmap = 0b001_workers;
       hear(message, &large);
       const std::vector<Said> said = output();
       ASSERT_EQ(said.size(), 1u);
@@ -273,7 +275,7 @@ TEST_F(FallbackTest, MeanIsDividedByTheWorkers) {
   Message message = with_values(Type::kPart, 0, 0, 1);
   message.dtype = DType::kFloat32;
   message.op = Op::kAvg;
-  message.bitmap = 0b111;
+  message.bitmap = 0b111_workers;
   const float sum = 9;
   hear(message, &sum);
   const std::vector<Said> said = output();
@@ -284,23 +286,23 @@ TEST_F(FallbackTest, MeanIsDividedByTheWorkers) {
 }
 
 TEST_F(FallbackTest, EmptyFragmentIsDecidedToo) {
-  part(0, 0b011, {});
-  part(0, 0b100, {});
+  part(0, 0b011_workers, {});
+  part(0, 0b100_workers, {});
   expect_result(0, {}, wire::kFlagSplit);
 }
 
 TEST_F(FallbackTest, DisagreementIsReportedOnceAndNotAdded) {
-  part(0, 0b001, {1});
-  part(0, 0b010, {1, 2});
+  part(0, 0b001_workers, {1});
+  part(0, 0b010_workers, {1, 2});
   ASSERT_TRUE(fallback_->mismatch());
-  EXPECT_EQ(fallback_->mismatch()->first, 0b001u);
-  EXPECT_EQ(fallback_->mismatch()->other, 0b010u);
+  EXPECT_EQ(fallback_->mismatch()->first, 0b001_workers);
+  EXPECT_EQ(fallback_->mismatch()->other, 0b010_workers);
   EXPECT_EQ(fallback_->mismatch()->first_signature.elements, 1u);
   EXPECT_EQ(fallback_->mismatch()->other_signature.elements, 2u);
-  part(0, 0b100, {1, 2, 3});
-  EXPECT_EQ(fallback_->mismatch()->other, 0b010u) << "the first one is kept";
+  part(0, 0b100_workers, {1, 2, 3});
+  EXPECT_EQ(fallback_->mismatch()->other, 0b010_workers) << "the first one is kept";
   EXPECT_EQ(counters().dropped, 2u);
-  part(0, 0b110, {10});
+  part(0, 0b110_workers, {10});
   expect_result(0, {11}, wire::kFlagSplit);
 }
 
@@ -319,7 +321,7 @@ TEST_F(FallbackTest, QueryAsksHowAllStand) {
 }
 
 TEST_F(FallbackTest, AllSentFlushesOnceAndOnlyTheNextQueryBinds) {
-  part(0, 0b010, {10});
+  part(0, 0b010_workers, {10});
   query(0);
   expect_poll(Phase::kStatus);
   sent(0, 0);
@@ -340,7 +342,7 @@ TEST_F(FallbackTest, AllSentFlushesOnceAndOnlyTheNextQueryBinds) {
   EXPECT_EQ(said[0].message.type, Type::kRemind);
   EXPECT_EQ(said[1].message.type, Type::kPoll);
   EXPECT_EQ(said[1].message.phase, Phase::kBind);
-  EXPECT_EQ(said[1].message.bitmap, 0b101u) << "who is to contribute again";
+  EXPECT_EQ(said[1].message.bitmap, 0b101_workers) << "who is to contribute again";
   EXPECT_EQ(counters().reminds, 2u);
 }
 
@@ -402,7 +404,7 @@ TEST_F(FallbackTest, WhatIsNotForAFallbackIsDropped) {
 // ---- DEFER, HAVE
 
 TEST_F(FallbackTest, RawsOfThoseThatAreMissingCompleteTheSum) {
-  part(0, 0b010, {10});
+  part(0, 0b010_workers, {10});
   defer(0, 0, 1);
   defer(0, 1, 99);            // in the sum already
   defer(0, 2, std::nullopt);  // bound, but not asked for its contribution
@@ -428,20 +430,20 @@ TEST_F(FallbackTest, LatePartAfterItsRawIsDropped) {
   query(0);
   output();
   defer(0, 0, 1);
-  part(0, 0b011, {11});
-  part(0, 0b110, {110});
+  part(0, 0b011_workers, {11});
+  part(0, 0b110_workers, {110});
   expect_result(0, {111});
 }
 
 TEST_F(FallbackTest, HaveDecidesWhateverWasSummed) {
-  part(0, 0b001, {1});
+  part(0, 0b001_workers, {1});
   query(0);
   output();
   have(0, 2, 111, wire::kFlagOverflow | wire::kFlagEcn, kInstance - 1);
   expect_result(0, {111}, wire::kFlagOverflow);
   EXPECT_EQ(counters().decided_by_have, 1u);
   have(0, 1, 222);
-  part(0, 0b110, {5});
+  part(0, 0b110_workers, {5});
   expect_silent();
   query(0);
   expect_result(0, {111}, wire::kFlagOverflow);
@@ -455,14 +457,14 @@ TEST_F(FallbackTest, ShardTakesItsOwnFragmentsOnly) {
   config_.shards = 3;
   config_.shard = 1;
   start();
-  part(0, 0b111, {5});
-  part(2, 0b111, {5});
+  part(0, 0b111_workers, {5});
+  part(2, 0b111_workers, {5});
   query(3);
   EXPECT_EQ(counters().dropped, 3u);
   expect_silent();
-  part(1, 0b111, {6});
+  part(1, 0b111_workers, {6});
   expect_result(1, {6});
-  part(4, 0b111, {7});
+  part(4, 0b111_workers, {7});
   expect_result(4, {7});
 }
 
@@ -473,7 +475,7 @@ TEST_F(FallbackTest, EveryShardRemembersTwoWindows) {
     start();
     uint64_t last = 0;
     for (uint64_t seq = shard; seq < 2 * kWindow; seq += 3) {
-      part(last = seq, 0b111, {static_cast<int32_t>(seq)});
+      part(last = seq, 0b111_workers, {static_cast<int32_t>(seq)});
       output();
     }
     for (uint64_t seq = shard; seq <= last; seq += 3) {
@@ -484,9 +486,9 @@ TEST_F(FallbackTest, EveryShardRemembersTwoWindows) {
 }
 
 TEST_F(FallbackTest, DecisionIsKeptForExactlyTwoWindows) {
-  part(0, 0b111, {5});
+  part(0, 0b111_workers, {5});
   output();
-  part(2 * kWindow - 1, 0b001, {1});
+  part(2 * kWindow - 1, 0b001_workers, {1});
   query(0);
   expect_result(0, {5});
   query(2 * kWindow);  // proves that everyone has result 0
@@ -497,7 +499,7 @@ TEST_F(FallbackTest, DecisionIsKeptForExactlyTwoWindows) {
 }
 
 TEST_F(FallbackTest, OnlyPartQueryAndDeferProveProgress) {
-  part(0, 0b111, {5});
+  part(0, 0b111_workers, {5});
   output();
   for (const Type type : {Type::kSent, Type::kNotYet}) hear(message_of(type, 0, 2 * kWindow + 3));
   have(2 * kWindow + 3, 0, 1);
@@ -509,8 +511,8 @@ TEST_F(FallbackTest, OnlyPartQueryAndDeferProveProgress) {
 }
 
 TEST_F(FallbackTest, HomeWorkerLearnsTheFloorFromItsOwnResults) {
-  part(0, 0b111, {5});
-  part(1, 0b111, {6});
+  part(0, 0b111_workers, {5});
+  part(1, 0b111_workers, {6});
   output();
   fallback_->raise_floor(Seq{0});
   query(0);
@@ -536,7 +538,7 @@ TEST_F(FallbackTest, SequenceNumbersGoOnAcross32Bits) {
   config_.start = Seq{first};
   start();
   for (uint64_t seq = first; seq < first + 3 * kWindow; ++seq) {
-    part(seq, 0b111, {static_cast<int32_t>(seq - first)});
+    part(seq, 0b111_workers, {static_cast<int32_t>(seq - first)});
     expect_result(seq, {static_cast<int32_t>(seq - first)});
   }
   query(first);
@@ -608,7 +610,7 @@ TEST_F(FallbackTest, QuestionsOfADecidedFragmentAreNotAsked) {
 }
 
 TEST_F(FallbackTest, NewerFragmentsTakeOverEntriesWithUnsentOutput) {
-  part(0, 0b111, {5});
+  part(0, 0b111_workers, {5});
   query(2 * kWindow);  // in the entry of fragment 0
   const std::vector<Said> said = output();
   ASSERT_EQ(said.size(), 1u);
@@ -630,7 +632,7 @@ TEST_F(FallbackTest, SpeaksInTheEpochThatTheJobHasNow) {
   const std::vector<Said> said = output();
   ASSERT_EQ(said.size(), 1u);
   EXPECT_EQ(said[0].message.epoch, kEpoch + 1);
-  part(1, 0b111, {5}, kEpoch);  // of this fallback's own life still
+  part(1, 0b111_workers, {5}, kEpoch);  // of this fallback's own life still
   EXPECT_EQ(output().size(), 1u);
 }
 
@@ -664,7 +666,7 @@ TEST_F(FallbackTest, ForgetsTargetsOfASwitchThatHasGone) {
   before.target = 17;
   hear(before, values.data());
   fallback_->forget_targets();
-  part(0, 0b110, values);
+  part(0, 0b110_workers, values);
   EXPECT_FALSE(fallback_->mismatch());
   const auto said = output();
   ASSERT_EQ(said.size(), 1u);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "aggregator/aggregator.h"
+#include "tests/support/worker_literal.h"
 
 namespace ina::aggregator {
 namespace {
@@ -58,7 +59,7 @@ class GoneTest : public testing::Test {
       .slots = 1, .slot_bytes = kSlotBytes, .max_jobs = 1, .burst = 4, .lanes = 1, .policy = {}};
   std::vector<Line> rows_;
   std::vector<Line> results_ = std::vector<Line>(2 * kWindow * kSlotBytes / sizeof(Line));
-  Bitmap seen_[2 * kWindow] = {};
+  WorkerSet seen_[2 * kWindow] = {};
   std::optional<Aggregator> aggregator_;
 };
 
@@ -69,7 +70,7 @@ TEST_F(GoneTest, VictimIsRememberedThoughTheSlotHasHadOthersSince) {
   const Verdict last = grad(2, 0, 200);
   ASSERT_EQ(last.emissions, 1) << "what is here must not wait for rank 0, which has gone";
   EXPECT_EQ(last.emission[0].to, Emission::To::kFallback);
-  EXPECT_EQ(last.emission[0].message.bitmap, 0b110u);
+  EXPECT_EQ(last.emission[0].message.bitmap, 0b110_workers);
   EXPECT_EQ(aggregator_->counters().slots_used, 0u);
 }
 
@@ -80,7 +81,7 @@ TEST_F(GoneTest, LastContributionFollowsTheOthersWithoutTakingASlot) {
   ASSERT_EQ(last.emissions, 1);
   EXPECT_EQ(last.emission[0].message.type, wire::Type::kPart);
   EXPECT_EQ(last.emission[0].message.flags, wire::kFlagRaw);
-  EXPECT_EQ(last.emission[0].message.bitmap, 0b10u);
+  EXPECT_EQ(last.emission[0].message.bitmap, 0b10_workers);
   EXPECT_EQ(aggregator_->counters().preemptions, 2u);
   EXPECT_EQ(grad(1, 2, 1).emission[0].message.type, wire::Type::kResult) << "kept its slot";
 }

@@ -42,7 +42,7 @@ uint64_t without_slot(uint32_t lanes, uint32_t lane, uint32_t each) {
   spec.workers = 2;
   spec.window = each * lanes;
   std::vector<Line> results(2 * spec.window);
-  std::vector<Bitmap> seen(JobSpec::seen_words(spec.window, lanes));
+  std::vector<WorkerSet> seen(JobSpec::seen_words(spec.window, lanes));
   spec.results = results[0].bytes;
   spec.seen = seen.data();
   aggregator.add_job(0, spec);

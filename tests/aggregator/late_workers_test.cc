@@ -3,12 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/worker_literal.h"
+
 namespace ina::aggregator {
 namespace {
 
 constexpr uint32_t kWorkers = 4;
 constexpr Nanos kPatience = 1'000;
-constexpr Bitmap kAll = 0b1111;
+constexpr WorkerSet kAll = 0b1111_workers;
 
 JobSpec spec_of(bool if_it_pays = false) {
   JobSpec spec;
@@ -25,7 +27,7 @@ class LateWorkersTest : public ::testing::Test {
  protected:
   /// True if a fragment with these contributions waits for late workers alone, if the newest one is
   /// `behind` fragments further.
-  bool late_only(Bitmap bits, Nanos now, uint64_t behind = 100, Bitmap at_fallback = 0) {
+  bool late_only(WorkerSet bits, Nanos now, uint64_t behind = 100, WorkerSet at_fallback = {}) {
     Slot slot;
     slot.seq = Seq{10};
     slot.bits = bits;
@@ -36,32 +38,32 @@ class LateWorkersTest : public ::testing::Test {
 };
 
 TEST_F(LateWorkersTest, WhoeverHoldsOthersUpIsLateWhenPatienceIsOver) {
-  EXPECT_FALSE(late_only(0b0111, 0));
-  EXPECT_FALSE(late_only(0b0111, kPatience - 1));
-  EXPECT_TRUE(late_only(0b0111, kPatience));
-  EXPECT_TRUE(late_only(0b0111, kPatience)) << "and stays so";
-  EXPECT_FALSE(late_only(0b0011, kPatience)) << "another one is not";
+  EXPECT_FALSE(late_only(0b0111_workers, 0));
+  EXPECT_FALSE(late_only(0b0111_workers, kPatience - 1));
+  EXPECT_TRUE(late_only(0b0111_workers, kPatience));
+  EXPECT_TRUE(late_only(0b0111_workers, kPatience)) << "and stays so";
+  EXPECT_FALSE(late_only(0b0011_workers, kPatience)) << "another one is not";
 }
 
 TEST_F(LateWorkersTest, PatienceBeginsAgainWithAnother) {
-  EXPECT_FALSE(late_only(0b0111, 0));
-  EXPECT_FALSE(late_only(0b1101, kPatience - 1));
-  EXPECT_FALSE(late_only(0b1101, kPatience));
-  EXPECT_TRUE(late_only(0b1101, 2 * kPatience - 1));
+  EXPECT_FALSE(late_only(0b0111_workers, 0));
+  EXPECT_FALSE(late_only(0b1101_workers, kPatience - 1));
+  EXPECT_FALSE(late_only(0b1101_workers, kPatience));
+  EXPECT_TRUE(late_only(0b1101_workers, 2 * kPatience - 1));
 }
 
 TEST_F(LateWorkersTest, PatienceBeginsAgainWhenNobodyHasWaited) {
-  EXPECT_FALSE(late_only(0b0111, 0));
+  EXPECT_FALSE(late_only(0b0111_workers, 0));
   late_.nobody_waits();
-  EXPECT_FALSE(late_only(0b0111, kPatience));
-  EXPECT_TRUE(late_only(0b0111, 2 * kPatience));
+  EXPECT_FALSE(late_only(0b0111_workers, kPatience));
+  EXPECT_TRUE(late_only(0b0111_workers, 2 * kPatience));
 }
 
 /// One worker is slow for good, and another one a few fragments behind the first.
 TEST_F(LateWorkersTest, WhoIsNearIsWaitedForWhereOneIsAlwaysSlow) {
   constexpr Nanos kHalfHorizon = JobSpec::kHorizonPatiences * kPatience / 2;
   late_ = LateWorkers(spec_of(true));
-  const auto soon = [this](Bitmap bits, uint64_t behind) {
+  const auto soon = [this](WorkerSet bits, uint64_t behind) {
     Slot slot;
     slot.seq = Seq{1000};
     slot.bits = bits;
@@ -69,17 +71,17 @@ TEST_F(LateWorkersTest, WhoIsNearIsWaitedForWhereOneIsAlwaysSlow) {
   };
   for (uint8_t rank = 0; rank < 3; ++rank) late_.came(Rank{rank}, Seq{rank == 2 ? 997u : 1004u});
   late_.watch(0);
-  EXPECT_FALSE(soon(0b0011, 4)) << "it may only be its turn";
+  EXPECT_FALSE(soon(0b0011_workers, 4)) << "it may only be its turn";
   late_.watch(kHalfHorizon);
-  EXPECT_TRUE(soon(0b0011, 4));
-  EXPECT_FALSE(soon(0b0111, 4)) << "the slowest alone is missing";
-  EXPECT_FALSE(soon(0b1011, 4)) << "it is not";
-  EXPECT_FALSE(soon(0b0011, 9)) << "others are held up";
+  EXPECT_TRUE(soon(0b0011_workers, 4));
+  EXPECT_FALSE(soon(0b0111_workers, 4)) << "the slowest alone is missing";
+  EXPECT_FALSE(soon(0b1011_workers, 4)) << "it is not";
+  EXPECT_FALSE(soon(0b0011_workers, 9)) << "others are held up";
   late_.came(Rank{3}, Seq{1002});
   late_.watch(kHalfHorizon + 3 * kPatience);
-  EXPECT_TRUE(soon(0b0011, 4)) << "another one is the slowest for a moment";
+  EXPECT_TRUE(soon(0b0011_workers, 4)) << "another one is the slowest for a moment";
   late_.watch(kHalfHorizon + 4 * kPatience);
-  EXPECT_FALSE(soon(0b0011, 4)) << "another one is the slowest now";
+  EXPECT_FALSE(soon(0b0011_workers, 4)) << "another one is the slowest now";
 }
 
 TEST_F(LateWorkersTest, WhoIsFarIsNotWaitedFor) {
@@ -90,12 +92,12 @@ TEST_F(LateWorkersTest, WhoIsFarIsNotWaitedFor) {
   late_.watch(kHalfHorizon);
   Slot slot;
   slot.seq = Seq{1000};
-  slot.bits = 0b0011;
+  slot.bits = 0b0011_workers;
   EXPECT_FALSE(late_.soon_waits_for_one(slot, kAll, Seq{1004}));
 }
 
 TEST_F(LateWorkersTest, WhoHasSentSomethingLatelyIsComing) {
-  constexpr Bitmap kSlow = 0b1100;
+  constexpr WorkerSet kSlow = 0b1100_workers;
   late_.watch(0);
   EXPECT_FALSE(late_.are_coming(kSlow, Seq{10}, 0)) << "they have sent nothing";
   late_.came(Rank{2}, Seq{5});
@@ -103,7 +105,7 @@ TEST_F(LateWorkersTest, WhoHasSentSomethingLatelyIsComing) {
   late_.watch(kPatience);
   EXPECT_TRUE(late_.are_coming(kSlow, Seq{10}, kPatience));
   EXPECT_FALSE(late_.are_coming(kAll, Seq{10}, kPatience)) << "two have sent nothing";
-  EXPECT_FALSE(late_.are_coming(0, Seq{10}, kPatience)) << "nobody is waited for";
+  EXPECT_FALSE(late_.are_coming({}, Seq{10}, kPatience)) << "nobody is waited for";
   late_.came(Rank{2}, Seq{9});
   late_.watch(8 * kPatience);
   EXPECT_TRUE(late_.are_coming(kSlow, Seq{10}, 11 * kPatience));
@@ -117,22 +119,23 @@ TEST_F(LateWorkersTest, WhoHasSentSomethingLatelyIsComing) {
 
 TEST_F(LateWorkersTest, AFragmentThatIsHardlyBehindHoldsNobodyUp) {
   // Nothing was parked lately: help begins further behind.
-  EXPECT_FALSE(late_only(0b0111, 0, 4));
-  EXPECT_FALSE(late_only(0b0111, kPatience, 4));
-  EXPECT_FALSE(late_only(0b0111, 2 * kPatience, 9));
-  EXPECT_TRUE(late_only(0b0111, 3 * kPatience, 9));
+  EXPECT_FALSE(late_only(0b0111_workers, 0, 4));
+  EXPECT_FALSE(late_only(0b0111_workers, kPatience, 4));
+  EXPECT_FALSE(late_only(0b0111_workers, 2 * kPatience, 9));
+  EXPECT_TRUE(late_only(0b0111_workers, 3 * kPatience, 9));
 }
 
 TEST_F(LateWorkersTest, AFullWindowIsHeldUpHoweverNear) {
   late_.count_parked(0);
-  EXPECT_FALSE(late_only(0b0111, 1, 8));
-  EXPECT_FALSE(late_only(0b0111, 1 + kPatience, 8)) << "nobody's window is full";
+  EXPECT_FALSE(late_only(0b0111_workers, 1, 8));
+  EXPECT_FALSE(late_only(0b0111_workers, 1 + kPatience, 8)) << "nobody's window is full";
   late_.set_out_of_room(Rank{3}, true);
-  EXPECT_FALSE(late_only(0b0111, 2 + kPatience, 8));
-  EXPECT_FALSE(late_only(0b0111, 2 + 2 * kPatience, 8)) << "that is the worker that is waited for";
+  EXPECT_FALSE(late_only(0b0111_workers, 2 + kPatience, 8));
+  EXPECT_FALSE(late_only(0b0111_workers, 2 + 2 * kPatience, 8))
+      << "that is the worker that is waited for";
   late_.set_out_of_room(Rank{0}, true);
-  EXPECT_FALSE(late_only(0b0111, 3 + 2 * kPatience, 8));
-  EXPECT_TRUE(late_only(0b0111, 3 + 3 * kPatience, 8));
+  EXPECT_FALSE(late_only(0b0111_workers, 3 + 2 * kPatience, 8));
+  EXPECT_TRUE(late_only(0b0111_workers, 3 + 3 * kPatience, 8));
   late_.set_out_of_room(Rank{0}, false);
 }
 
@@ -140,39 +143,40 @@ TEST_F(LateWorkersTest, HelpThatGoesOnBeginsNearer) {
   late_.set_out_of_room(Rank{0}, true);
   late_.count_parked(0);
   const Nanos horizon = JobSpec::kHorizonPatiences * kPatience;
-  EXPECT_FALSE(late_only(0b0111, 1, 4));
-  EXPECT_TRUE(late_only(0b0111, 1 + kPatience, 4));
+  EXPECT_FALSE(late_only(0b0111_workers, 1, 4));
+  EXPECT_TRUE(late_only(0b0111_workers, 1 + kPatience, 4));
   late_.forget();
   late_.set_out_of_room(Rank{0}, true);
-  EXPECT_FALSE(late_only(0b0111, horizon, 4));
-  EXPECT_FALSE(late_only(0b0111, horizon + kPatience, 4)) << "nothing was parked for so long";
+  EXPECT_FALSE(late_only(0b0111_workers, horizon, 4));
+  EXPECT_FALSE(late_only(0b0111_workers, horizon + kPatience, 4))
+      << "nothing was parked for so long";
 }
 
 TEST_F(LateWorkersTest, WhatTheFallbackHasIsNotMissing) {
-  EXPECT_FALSE(late_only(0b0011, 0, 100, 0b0100));
-  EXPECT_TRUE(late_only(0b0011, kPatience, 100, 0b0100));
-  EXPECT_FALSE(late_only(0b0011, kPatience)) << "rank 2 is not late";
+  EXPECT_FALSE(late_only(0b0011_workers, 0, 100, 0b0100_workers));
+  EXPECT_TRUE(late_only(0b0011_workers, kPatience, 100, 0b0100_workers));
+  EXPECT_FALSE(late_only(0b0011_workers, kPatience)) << "rank 2 is not late";
 }
 
 TEST_F(LateWorkersTest, WhoeverCatchesUpIsLateNoMore) {
-  EXPECT_FALSE(late_only(0b0111, 0));
-  EXPECT_TRUE(late_only(0b0111, kPatience));
+  EXPECT_FALSE(late_only(0b0111_workers, 0));
+  EXPECT_TRUE(late_only(0b0111_workers, kPatience));
   late_.caught_up(Rank{3});
   late_.nobody_waits();
-  EXPECT_FALSE(late_only(0b0111, kPatience));
+  EXPECT_FALSE(late_only(0b0111_workers, kPatience));
 }
 
 TEST_F(LateWorkersTest, AnotherEpochKnowsOfNobody) {
-  EXPECT_FALSE(late_only(0b0111, 0));
-  EXPECT_TRUE(late_only(0b0111, kPatience));
+  EXPECT_FALSE(late_only(0b0111_workers, 0));
+  EXPECT_TRUE(late_only(0b0111_workers, kPatience));
   late_.forget();
-  EXPECT_FALSE(late_only(0b0111, 2 * kPatience));
+  EXPECT_FALSE(late_only(0b0111_workers, 2 * kPatience));
 }
 
 TEST_F(LateWorkersTest, ProgressIsThatOfTheNewestFragment) {
   late_.came(Rank{1}, Seq{7});
   late_.came(Rank{1}, Seq{5});
-  EXPECT_EQ(late_.progress(1), Seq{8});
+  EXPECT_EQ(late_.progress(Rank{1}), Seq{8});
   EXPECT_EQ(late_.slowest(), Seq{0});
   for (uint8_t rank = 0; rank < kWorkers; ++rank) late_.came(Rank{rank}, Seq{6});
   EXPECT_EQ(late_.slowest(), Seq{7});
@@ -225,7 +229,7 @@ TEST_F(CostlyHelp, RestsLongerTheSecondTime) {
 
 TEST_F(CostlyHelp, ForgetsWhoIsLate) {
   Slot slot;
-  slot.bits = 0b0111;
+  slot.bits = 0b0111_workers;
   EXPECT_FALSE(late_.are_all_awaited_by(slot, kAll, Seq{100}, 0));
   EXPECT_TRUE(late_.are_all_awaited_by(slot, kAll, Seq{100}, kPatience));
   ASSERT_FALSE(run_until(100 * kHorizon));

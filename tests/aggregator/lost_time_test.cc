@@ -22,11 +22,11 @@ class LostTimeTest : public testing::Test {
   void go(int steps, uint64_t slow, size_t who = 0) {
     for (int i = 0; i < steps; ++i) {
       const Seq end = *std::ranges::min_element(progress_) + window_;
-      Bitmap held_up = 0;
+      WorkerSet held_up;
       for (size_t rank = 0; rank < kWorkers; ++rank) {
         const Seq wanted = progress_[rank] + (rank == who ? slow : kFull);
         progress_[rank] = std::max(progress_[rank], std::min(wanted, end));
-        if (wanted > end) held_up |= Bitmap{1} << rank;
+        if (wanted > end) held_up.insert(Rank{static_cast<uint8_t>(rank)});
       }
       lost_.look(progress_, held_up, now_ += kStep);
     }
@@ -95,7 +95,7 @@ TEST_F(LostTimeTest, AWorkerThatHasNotBegunIsTakenForAFastOne) {
 
 TEST_F(LostTimeTest, IdleTimeIsNotCounted) {
   turns(30, 4, 100);
-  for (int i = 0; i < 10'000; ++i) lost_.look(progress_, 0, now_ += kStep);
+  for (int i = 0; i < 10'000; ++i) lost_.look(progress_, {}, now_ += kStep);
   turns(3, 4, 100);
   EXPECT_TRUE(lost_.is_above(0.2));
 }

@@ -50,7 +50,7 @@ class ParkTest : public PolicyTest {
 
   uint64_t parked_now(JobIndex job) const { return aggregator_->job_counters(job).parked_now; }
 
-  static void expect_parked(const Emission& parked, To to, uint64_t seq, Bitmap holders = 0) {
+  static void expect_parked(const Emission& parked, To to, uint64_t seq, WorkerSet holders = {}) {
     EXPECT_EQ(parked.to, to);
     EXPECT_EQ(parked.message.type, Type::kParked);
     EXPECT_EQ(parked.message.seq, static_cast<uint32_t>(seq));
@@ -59,7 +59,7 @@ class ParkTest : public PolicyTest {
     EXPECT_EQ(parked.payload_bytes, 0u);
   }
 
-  Verdict part_of_parker(JobIndex job, uint32_t rank, Bitmap bits, const Values& values) {
+  Verdict part_of_parker(JobIndex job, uint32_t rank, WorkerSet bits, const Values& values) {
     return say({.type = Type::kPart,
                 .job = job,
                 .rank = rank,
@@ -68,7 +68,7 @@ class ParkTest : public PolicyTest {
                 .bitmap = bits});
   }
   /// The switch's only message is one PART, with the contributions of `bits`, for rank 0 to keep.
-  static void expect_part_to_parker(const Verdict& verdict, Bitmap bits) {
+  static void expect_part_to_parker(const Verdict& verdict, WorkerSet bits) {
     ASSERT_EQ(verdict.emissions, 1);
     EXPECT_EQ(verdict.emission[0].to, To::kWorker);
     EXPECT_EQ(verdict.emission[0].worker, Rank{0});
@@ -112,8 +112,8 @@ TEST_F(ParkTest, WhatIsLeftBehindGoesToTheFallbackAndItsWorkersAreTold) {
   const Verdict verdict = leave_behind(job);
   EXPECT_EQ(verdict.fate, Fate::kAbsorbed);
   ASSERT_EQ(verdict.emissions, 2);
-  expect_part(verdict.emission[0], job, 0, 0b011, {1 + 2});
-  expect_parked(verdict.emission[1], To::kHolders, 0, 0b011);
+  expect_part(verdict.emission[0], job, 0, 0b011_workers, {1 + 2});
+  expect_parked(verdict.emission[1], To::kHolders, 0, 0b011_workers);
   EXPECT_EQ(counters().parked, 1u);
   EXPECT_EQ(counters().slots_used, 2u);
 }
@@ -127,7 +127,7 @@ TEST_F(ParkTest, WhatComesLaterFollows) {
   ASSERT_EQ(late.emissions, 1) << "the last one waits for the result";
   EXPECT_EQ(late.emission[0].to, To::kFallback);
   EXPECT_EQ(late.emission[0].message.flags, wire::kFlagRaw | wire::kFlagParked);
-  EXPECT_EQ(late.emission[0].message.bitmap, 0b100u);
+  EXPECT_EQ(late.emission[0].message.bitmap, 0b100_workers);
   expect_drop(grad(job, 2, 0, 100), DropReason::kDuplicate);
 }
 
@@ -141,7 +141,7 @@ TEST_F(ParkTest, WhoComesLaterIsToldAndWaitsForWhoIsNear) {
   expect_parked(late.emission[0], To::kSender, 0);
   const Verdict last = grad(job, 2, 0, 40);
   ASSERT_EQ(last.emissions, 1) << "the last one waits for the result";
-  expect_part(last.emission[0], job, 0, 0b110, {42});
+  expect_part(last.emission[0], job, 0, 0b110_workers, {42});
   EXPECT_EQ(last.emission[0].message.flags, wire::kFlagParked);
 }
 
@@ -158,7 +158,7 @@ TEST_F(ParkTest, OnlyWhoIsNearIsWaitedFor) {
   EXPECT_EQ(far.fate, Fate::kForwarded);
   ASSERT_EQ(far.emissions, 2);
   EXPECT_EQ(far.emission[0].to, To::kFallback);
-  EXPECT_EQ(far.emission[0].message.bitmap, 0b010u);
+  EXPECT_EQ(far.emission[0].message.bitmap, 0b010_workers);
 }
 
 TEST_F(ParkTest, WhatComesLateTogetherGoesToWhoKeepsIt) {
@@ -167,7 +167,7 @@ TEST_F(ParkTest, WhatComesLateTogetherGoesToWhoKeepsIt) {
   for (uint64_t seq = 0; seq <= kParkAfter; ++seq) grad(job, 0, seq, 1);
   grad(job, 1, 0, 2);
   const Verdict last = grad(job, 2, 0, 40);
-  expect_part_to_parker(last, 0b110u);
+  expect_part_to_parker(last, 0b110_workers);
 }
 
 TEST_F(ParkTest, WhoHasMadeAResultIsNotToldOfIt) {
@@ -183,7 +183,7 @@ TEST_F(ParkTest, WhoHasMadeAResultIsNotToldOfIt) {
                                .origin = wire::Origin::kParker});
   ASSERT_EQ(verdict.emissions, 1);
   EXPECT_EQ(verdict.emission[0].to, To::kHolders);
-  EXPECT_EQ(verdict.emission[0].message.bitmap, 0b110u);
+  EXPECT_EQ(verdict.emission[0].message.bitmap, 0b110_workers);
   EXPECT_EQ(verdict.emission[0].message.flags, 0u);
 }
 
@@ -205,7 +205,7 @@ TEST_F(ParkTest, WhoAsksForWhatIsKeptIsToldToWait) {
     EXPECT_EQ(verdict.emission[0].to, To::kHolders);
     EXPECT_EQ(verdict.emission[0].message.type, Type::kPoll);
     EXPECT_EQ(verdict.emission[0].message.phase, wire::Phase::kLost);
-    EXPECT_EQ(verdict.emission[0].message.bitmap, 0b100u);
+    EXPECT_EQ(verdict.emission[0].message.bitmap, 0b100_workers);
     grad(job, 2, 0, 100);
     verdict = ask(2);
     ASSERT_EQ(verdict.emissions, 1);
@@ -277,7 +277,7 @@ TEST_F(ParkTest, WhatAHomeShouldHaveDecidedIsAskedForThere) {
        .seq = 3,
        .values = {3},
        .origin = wire::Origin::kFallback,
-       .bitmap = 0b111});
+       .bitmap = 0b111_workers});
   EXPECT_EQ(asked_for(job, 0), To::kFallback) << "its home is that of fragment 3";
   EXPECT_EQ(asked_for(job, 1), To::kSender);
 }
@@ -443,8 +443,8 @@ TEST_F(ParkTest, WhenNobodySendsItIsParkedAllTheSame) {
   EXPECT_FALSE(aggregator_->park_overdue(job, 999, verdict));
   ASSERT_TRUE(aggregator_->park_overdue(job, 1000, verdict));
   ASSERT_EQ(verdict.emissions, 2);
-  expect_part(verdict.emission[0], job, 0, 0b011, {1 + 2});
-  expect_parked(verdict.emission[1], To::kHolders, 0, 0b011);
+  expect_part(verdict.emission[0], job, 0, 0b011_workers, {1 + 2});
+  expect_parked(verdict.emission[1], To::kHolders, 0, 0b011_workers);
   EXPECT_FALSE(aggregator_->park_overdue(job, 1000, verdict)) << "fragment 1 is not behind yet";
   aggregator_->remove_job(job);
   EXPECT_FALSE(aggregator_->parking());
@@ -488,7 +488,7 @@ TEST_F(ParkTest, WhatTooManyAreMissingOfGoesToTheFallback) {
   grad(job, 1, 1, 1);
   const Verdict two = grad(job, 0, 2, 1);  // of fragment 0 ranks 1 and 2 are missing
   ASSERT_EQ(two.emissions, 2);
-  expect_part(two.emission[0], job, 0, 0b001, {1});
+  expect_part(two.emission[0], job, 0, 0b001_workers, {1});
   const Verdict one = grad(job, 0, 3, 1);
   ASSERT_EQ(one.emissions, 2);
   EXPECT_EQ(one.emission[0].to, To::kWorker);
@@ -504,7 +504,7 @@ TEST_F(ParkTest, WhoIsWaitedForAloneDoesNotKeepIt) {
     for (const uint32_t rank : {0, 2}) expect_held(grad(job, rank, seq, 1));
   const Verdict others = grad(job, 0, 2, 1);
   ASSERT_EQ(others.emissions, 2);
-  expect_part(others.emission[0], job, 0, 0b101, {2});
+  expect_part(others.emission[0], job, 0, 0b101_workers, {2});
   const Verdict own = grad(job, 0, 3, 1);
   ASSERT_EQ(own.emissions, 2);
   EXPECT_EQ(own.emission[0].message.seq, 1u);
@@ -547,7 +547,7 @@ TEST_F(ParkTest, WhoseSlotWasTakenIsNotParked) {
   grad(job, 0, 3, 1, 5);  // finds no slot
   ASSERT_TRUE(aggregator_->park_overdue(job, 0, verdict));
   ASSERT_EQ(verdict.emissions, 1) << "the fallback has it; it takes no place in the switch";
-  expect_parked(verdict.emission[0], To::kHolders, 0, 0b001);
+  expect_parked(verdict.emission[0], To::kHolders, 0, 0b001_workers);
   EXPECT_EQ(counters().parked, 0u);
 }
 
@@ -559,7 +559,7 @@ TEST_F(ParkTest, TheLeastLoadedLeaderKeepsIt) {
   EXPECT_EQ(first.emission[0].to, To::kWorker);
   EXPECT_EQ(first.emission[0].worker, Rank{0});
   EXPECT_EQ(first.emission[0].message.type, Type::kPark);
-  EXPECT_EQ(first.emission[0].message.bitmap, 0b011u);
+  EXPECT_EQ(first.emission[0].message.bitmap, 0b011_workers);
   EXPECT_EQ(values_of(first.emission[0]), Values({1 + 2}));
   const Verdict second = grad(job, 0, kParkAfter + 1, 31);
   ASSERT_EQ(second.emissions, 2);
@@ -582,7 +582,7 @@ TEST_F(ParkTest, WhatComesLaterGoesToWhoKeepsIt) {
   const JobIndex job = add_parking_job(4);
   leave_behind(job);
   const Verdict late = grad(job, 2, 0, 100);
-  expect_part_to_parker(late, 0b100u);
+  expect_part_to_parker(late, 0b100_workers);
 }
 
 TEST_F(ParkTest, ItsResultIsGivenToAllOnce) {
@@ -603,7 +603,7 @@ TEST_F(ParkTest, NobodyElseMayGiveItOut) {
   const JobIndex job = add_parking_job(4);
   leave_behind(job);
   expect_drop(result_of_parker(job, 1, {103}), DropReason::kNotHome);
-  expect_drop(part_of_parker(job, 1, 0b011, {3}), DropReason::kNotHome);
+  expect_drop(part_of_parker(job, 1, 0b011_workers, {3}), DropReason::kNotHome);
   expect_drop(say({.type = Type::kResult,
                    .job = job,
                    .rank = 0,
@@ -617,13 +617,13 @@ TEST_F(ParkTest, WhatItPassesOnGoesToTheFallbackAndSoDoesAllElse) {
   start(16);
   const JobIndex job = add_parking_job(4);
   leave_behind(job);
-  const Verdict verdict = part_of_parker(job, 0, 0b011, {3});
+  const Verdict verdict = part_of_parker(job, 0, 0b011_workers, {3});
   EXPECT_EQ(verdict.fate, Fate::kForwarded);
   ASSERT_EQ(verdict.emissions, 1);
-  expect_part(verdict.emission[0], job, 0, 0b011, {3});
+  expect_part(verdict.emission[0], job, 0, 0b011_workers, {3});
   EXPECT_EQ(verdict.emission[0].message.origin, wire::Origin::kNone);
   EXPECT_EQ(grad(job, 2, 0, 100).emission[0].to, To::kFallback);
-  expect_drop(part_of_parker(job, 0, 0b011, {3}), DropReason::kNotHome);
+  expect_drop(part_of_parker(job, 0, 0b011_workers, {3}), DropReason::kNotHome);
   expect_drop(result_of_parker(job, 0, {103}), DropReason::kNotHome);
 }
 
@@ -636,7 +636,7 @@ TEST_F(ParkTest, WhatHasPartlyLeftIsNotKeptByAWorker) {
   grad(job, 0, 1, 11);
   const Verdict verdict = grad(job, 0, 2, 21);
   ASSERT_EQ(verdict.emissions, 2);
-  expect_part(verdict.emission[0], job, 0, 0b010, {2});
+  expect_part(verdict.emission[0], job, 0, 0b010_workers, {2});
 }
 
 TEST_F(ParkTest, ANewEpochForgetsWhoKeepsWhat) {

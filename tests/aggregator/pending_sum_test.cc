@@ -45,14 +45,14 @@ TEST_F(PendingSumTest, AnEmptySlotsRowIsWrittenWhateverItHeld) {
 }
 
 TEST_F(PendingSumTest, WhatTheRowHoldsCountsFromBeforeTheGroup) {
-  slot_.bits = 1;
+  slot_.bits = WorkerSet::first(1);
   pending_.add(slot_, payload(0));
-  slot_.bits = 3;
+  slot_.bits = WorkerSet::first(2);
   pending_.add(slot_, payload(1));
   pending_.add_to(kernel_, bytes(row_));
   EXPECT_EQ(row_, std::vector<int32_t>(kElements, 103));
   // The next group is of a slot that is empty.
-  slot_.bits = 0;
+  slot_.bits = {};
   pending_.add(slot_, payload(2));
   pending_.add_to(kernel_, bytes(row_));
   EXPECT_EQ(row_, std::vector<int32_t>(kElements, 4));
@@ -82,7 +82,7 @@ TEST_F(PendingSumTest, AFinishedSumNeverTouchesTheRow) {
 
 TEST_F(PendingSumTest, AFinishedSumHasWhatTheRowHolds) {
   bool overflow = false;
-  slot_.bits = 1;
+  slot_.bits = WorkerSet::first(1);
   pending_.add(slot_, payload(0));
   pending_.finish(kernel_, bytes(result_), bytes(row_), payload(1), 1, overflow);
   EXPECT_EQ(result_, std::vector<int32_t>(kElements, 103));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "aggregator/aggregator.h"
+#include "tests/support/worker_literal.h"
 #include "wire/message.h"
 
 namespace ina::aggregator {
@@ -39,7 +40,7 @@ struct Said {
   uint32_t instance = kInstance;
   uint16_t flags = 0;
   wire::Origin origin{};
-  Bitmap bitmap = 0;
+  WorkerSet bitmap = {};
 };
 
 class PolicyTest : public testing::Test {
@@ -50,13 +51,13 @@ class PolicyTest : public testing::Test {
   using Lines = std::vector<Line>;
   struct JobMemory {
     Lines results;
-    std::vector<Bitmap> seen;
+    std::vector<WorkerSet> seen;
     std::vector<uint8_t> parked_at;
 
     JobMemory() { hold(kWindow); }
     void hold(uint32_t window) {
       results.assign(2 * size_t{window} * kSlotBytes / 64, {});
-      seen.assign(JobSpec::seen_words(window, 1), 0);
+      seen.assign(JobSpec::seen_words(window, 1), {});
       parked_at.assign(JobSpec::seen_words(window, 1), 0);
     }
   };
@@ -138,7 +139,7 @@ class PolicyTest : public testing::Test {
     return values;
   }
 
-  static void expect_part(const Emission& part, JobIndex job, uint64_t seq, Bitmap bits,
+  static void expect_part(const Emission& part, JobIndex job, uint64_t seq, WorkerSet bits,
                           const Values& values) {
     EXPECT_EQ(part.to, To::kFallback);
     EXPECT_EQ(part.job, job);

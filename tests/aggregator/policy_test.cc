@@ -52,7 +52,7 @@ TEST_F(PolicyTest, VictimLeavesAsPartInTheSameVerdict) {
   const Verdict verdict = grad(urgent, 0, 1, 7, 11);
   EXPECT_EQ(verdict.fate, Fate::kAbsorbed);
   ASSERT_EQ(verdict.emissions, 1);
-  expect_part(verdict.emission[0], victim, 0, 0b101, {11});
+  expect_part(verdict.emission[0], victim, 0, 0b101_workers, {11});
   EXPECT_EQ(counters().preemptions, 1u);
   EXPECT_EQ(aggregator_->job_counters(victim).preempted, 1u);
   EXPECT_EQ(aggregator_->job_counters(victim).slots_held, 0u);
@@ -70,7 +70,7 @@ TEST_F(PolicyTest, WhatLostItsSlotIsStillKnownToWait) {
   const auto waiting = aggregator_->oldest_waiting(victim);
   ASSERT_TRUE(waiting);
   EXPECT_EQ(waiting->seq, Seq{0});
-  EXPECT_EQ(waiting->missing, 0b011u);
+  EXPECT_EQ(waiting->missing, 0b011_workers);
   EXPECT_FALSE(waiting->signature) << "the slot had it";
   grad(victim, 0, 0, 1);
   grad(victim, 1, 0, 1);
@@ -87,7 +87,7 @@ TEST_F(PolicyTest, WhatLeftStaysIntactUntilTheNextBurst) {
   const std::vector<Verdict> verdicts = burst(rising);
   expect_held(verdicts[0]);
   for (uint32_t i = 1; i < kBurst; ++i)
-    expect_part(verdicts[i].emission[0], job, i - 1, 0b1, rising[i - 1].values);
+    expect_part(verdicts[i].emission[0], job, i - 1, 0b1_workers, rising[i - 1].values);
 }
 
 TEST_F(PolicyTest, PreemptingAndCompletingSendsBoth) {
@@ -97,7 +97,7 @@ TEST_F(PolicyTest, PreemptingAndCompletingSendsBoth) {
   grad(victim, 0, 0, 1);
   const Verdict verdict = grad(single, 0, 0, 7, 11);
   ASSERT_EQ(verdict.emissions, 2);
-  expect_part(verdict.emission[0], victim, 0, 0b1, {1});
+  expect_part(verdict.emission[0], victim, 0, 0b1_workers, {1});
   expect_result(verdict.emission[1], 0, {7});
   EXPECT_EQ(counters().slots_used, 0u);
 }
@@ -113,7 +113,7 @@ TEST_F(PolicyTest, ResidualCompletesWithAPartNeverAResult) {
   const Verdict last = grad(victim, 2, 0, 100);
   EXPECT_EQ(last.fate, Fate::kAbsorbed);
   ASSERT_EQ(last.emissions, 1);
-  expect_part(last.emission[0], victim, 0, 0b100, {100});
+  expect_part(last.emission[0], victim, 0, 0b100_workers, {100});
   EXPECT_EQ(counters().slots_used, 0u);
   EXPECT_EQ(counters().results, 2u) << "the other job's only";
 }
@@ -126,10 +126,10 @@ TEST_F(PolicyTest, PreemptorWithAResidualOfItsOwn) {
   grad(other, 0, 0, 7, 11);  // takes the slot
   const Verdict back = grad(job, 1, 0, 10, 12);
   ASSERT_EQ(back.emissions, 1);
-  expect_part(back.emission[0], other, 0, 0b1, {7});
-  expect_part(grad(job, 2, 0, 100, 12).emission[0], job, 0, 0b110, {110});
+  expect_part(back.emission[0], other, 0, 0b1_workers, {7});
+  expect_part(grad(job, 2, 0, 100, 12).emission[0], job, 0, 0b110_workers, {110});
   EXPECT_EQ(counters().slots_used, 0u);
-  expect_part(grad(other, 1, 0, 70).emission[0], other, 0, 0b10, {70});
+  expect_part(grad(other, 1, 0, 70).emission[0], other, 0, 0b10_workers, {70});
 }
 
 TEST_F(PolicyTest, WithoutResidualTheRestWaits) {
@@ -149,7 +149,7 @@ TEST_F(PolicyTest, EqualPriorityNeverPreempts) {
   for (int i = 0; i < 3; ++i) {
     const Verdict verdict = grad(job, 0, 1 + i, 5, 10);
     expect_bypass(verdict);
-    expect_part(verdict.emission[0], job, 1 + i, 0b1, {5});
+    expect_part(verdict.emission[0], job, 1 + i, 0b1_workers, {5});
     EXPECT_EQ(verdict.emission[0].payload, reinterpret_cast<const std::byte*>(sent_.back().data()))
         << "from the worker's memory";
     EXPECT_EQ(verdict.emission[0].message.rank, Rank{0}) << "as bound, not as said";
@@ -168,7 +168,7 @@ TEST_F(PolicyTest, BypassedBitsAreRemembered) {
   expect_bypass(grad(job, 0, 0, 1));
   expect_bypass(grad(job, 1, 0, 10));
   grad(other, 1, 0, 1);  // done: the slot is empty
-  expect_part(grad(job, 2, 0, 100).emission[0], job, 0, 0b100, {100});
+  expect_part(grad(job, 2, 0, 100).emission[0], job, 0, 0b100_workers, {100});
 }
 
 TEST_F(PolicyTest, PriorityOfASlotIsItsMostUrgentContribution) {
@@ -178,7 +178,7 @@ TEST_F(PolicyTest, PriorityOfASlotIsItsMostUrgentContribution) {
   grad(job, 0, 0, 1, 10);
   grad(job, 1, 0, 1, 20);
   expect_bypass(grad(other, 0, 0, 1, 20));
-  EXPECT_EQ(grad(other, 0, 1, 1, 21).emission[0].message.bitmap, 0b11u);
+  EXPECT_EQ(grad(other, 0, 1, 1, 21).emission[0].message.bitmap, 0b11_workers);
 }
 
 // ---- esa: worth
@@ -191,7 +191,7 @@ TEST_F(PolicyTest, DecayByPreemptionHalvesWithEachAttempt) {
   expect_bypass(grad(other, 0, 0, 5, 4));  // 4 against 8
   expect_bypass(grad(other, 0, 1, 5, 4));  // 4 against 4
   EXPECT_EQ(counters().preemptions, 0u);
-  expect_part(grad(other, 0, 2, 5, 4).emission[0], job, 0, 0b1, {1});  // 4 against 2
+  expect_part(grad(other, 0, 2, 5, 4).emission[0], job, 0, 0b1_workers, {1});  // 4 against 2
 }
 
 TEST_F(PolicyTest, DecayByTimeHalvesWithEachHalfLife) {
@@ -205,7 +205,7 @@ TEST_F(PolicyTest, DecayByTimeHalvesWithEachHalfLife) {
   expect_bypass(grad(other, 1, 0, 5, 8));
   now_ = 1500;  // 8 / 2
   expect_bypass(grad(other, 1, 1, 5, 4));
-  expect_part(grad(other, 1, 2, 5, 5).emission[0], job, 0, 0b1, {1});
+  expect_part(grad(other, 1, 2, 5, 5).emission[0], job, 0, 0b1_workers, {1});
 }
 
 TEST_F(PolicyTest, WithoutDecayASlotIsKeptForEver) {
@@ -229,7 +229,7 @@ TEST_F(PolicyTest, NearlyFullCountsTwice) {
     if (bonus)
       expect_bypass(verdict);
     else
-      expect_part(verdict.emission[0], job, 0, 0b111, {3});
+      expect_part(verdict.emission[0], job, 0, 0b111_workers, {3});
   }
 }
 
@@ -239,7 +239,7 @@ TEST_F(PolicyTest, NearlyFullStillYieldsToTheMostUrgent) {
   const JobIndex other = add_job(2);
   for (uint32_t rank = 0; rank < 3; ++rank) grad(job, rank, 0, 1, 200);
   expect_bypass(grad(other, 0, 0, 5, 254));
-  expect_part(grad(other, 0, 1, 5, 255).emission[0], job, 0, 0b111, {3});
+  expect_part(grad(other, 0, 1, 5, 255).emission[0], job, 0, 0b111_workers, {3});
 }
 
 TEST_F(PolicyTest, PriorityIsClampedToTheClass) {
@@ -254,7 +254,7 @@ TEST_F(PolicyTest, PriorityIsClampedToTheClass) {
   grad(job, 2, 0, 1);  // complete: the slot is empty
   grad(low_class, 0, 1, 7, 255);
   grad(low_class, 1, 1, 7, 255);
-  expect_part(grad(job, 0, 2, 5, 11).emission[0], low_class, 1, 0b11, {14});
+  expect_part(grad(job, 0, 2, 5, 11).emission[0], low_class, 1, 0b11_workers, {14});
 }
 
 TEST_F(PolicyTest, PriorityZeroIsNobodysWhoAsks) {
@@ -263,7 +263,7 @@ TEST_F(PolicyTest, PriorityZeroIsNobodysWhoAsks) {
   const JobIndex other = add_job(2);
   grad(job, 0, 0, 1, 0);
   expect_bypass(grad(other, 0, 0, 5, 0));  // 1 against 1, which leaves 0
-  expect_part(grad(other, 0, 1, 5, 0).emission[0], job, 0, 0b1, {1});
+  expect_part(grad(other, 0, 1, 5, 0).emission[0], job, 0, 0b1_workers, {1});
 }
 
 uint32_t slot_of(uint32_t job, uint64_t seq, uint32_t slots) {
@@ -293,7 +293,7 @@ TEST_F(PolicyTest, NoJobExceedsItsCeiling) {
   expect_bypass(grad(job, 0, seqs[2], 1, 255));
   EXPECT_EQ(aggregator_->job_counters(job).slots_held, 2u);
   expect_result(grad(job, 1, seqs[0], 10).emission[0], seqs[0], {11});
-  expect_part(grad(job, 1, seqs[2], 10).emission[0], job, seqs[2], 0b10, {10});
+  expect_part(grad(job, 1, seqs[2], 10).emission[0], job, seqs[2], 0b10_workers, {10});
   EXPECT_EQ(aggregator_->job_counters(job).slots_held_peak, 2u);
 }
 
@@ -304,7 +304,7 @@ TEST_F(PolicyTest, AtItsCeilingAJobPreemptsItselfOnly) {
   const JobIndex one = add_job(2, {.floor = 0, .ceiling = 1});
   grad(other, 0, 0, 1, 1);
   expect_bypass(grad(none, 0, 0, 1, 255));
-  expect_part(grad(one, 0, 0, 2, 255).emission[0], other, 0, 0b1, {1});
+  expect_part(grad(one, 0, 0, 2, 255).emission[0], other, 0, 0b1_workers, {1});
   expect_bypass(grad(one, 0, 1, 3, 255));
   EXPECT_EQ(aggregator_->job_counters(one).slots_held, 1u);
 }
@@ -315,7 +315,8 @@ TEST_F(PolicyTest, AtOrBelowItsFloorAJobLosesToNobody) {
   const JobIndex other = add_job(2);
   grad(guarded, 0, 0, 1, 1);
   for (uint64_t seq = 0; seq < kWindow; ++seq) expect_bypass(grad(other, 0, seq, 5, 255));
-  expect_part(grad(guarded, 0, 1, 2, 2).emission[0], guarded, 0, 0b1, {1});  // but to itself
+  expect_part(grad(guarded, 0, 1, 2, 2).emission[0], guarded, 0, 0b1_workers,
+              {1});  // but to itself
 }
 
 TEST_F(PolicyTest, BelowItsFloorAJobDoesNotPushItselfOut) {
@@ -335,7 +336,7 @@ TEST_F(PolicyTest, AboveItsFloorAJobIsLikeAnyOther) {
   uint64_t seq = 0;
   while (slot_of(1, seq, 64) != slot_of(job, seqs[0], 64)) ++seq;
   const JobIndex other = add_job(2, {}, 255, Home::kWorkers, Seq{seq});
-  expect_part(grad(other, 0, seq, 5, 11).emission[0], job, seqs[0], 0b1, {1});
+  expect_part(grad(other, 0, seq, 5, 11).emission[0], job, seqs[0], 0b1_workers, {1});
   EXPECT_EQ(aggregator_->job_counters(job).slots_held, 1u);
 }
 
@@ -344,7 +345,7 @@ TEST_F(PolicyTest, BelowItsFloorAJobPreemptsWhateverThePriority) {
   const JobIndex other = add_job(2);
   grad(other, 0, 0, 1, 255);
   const JobIndex guarded = add_job(2, {.floor = 1});
-  expect_part(grad(guarded, 0, 0, 5, 1).emission[0], other, 0, 0b1, {1});
+  expect_part(grad(guarded, 0, 0, 5, 1).emission[0], other, 0, 0b1_workers, {1});
   // But nobody that is entitled itself.
   const JobIndex third = add_job(2, {.floor = 1});
   expect_bypass(grad(third, 0, 0, 5, 255));
@@ -367,7 +368,7 @@ TEST_F(PolicyTest, EmptySlotsAreKeptForJobsBelowTheirFloors) {
   // Removed, it takes its claim with it.
   aggregator_->remove_job(guarded);
   EXPECT_EQ(counters().slots_used, 1u);
-  expect_part(grad(other, 1, seqs[1], 10).emission[0], other, seqs[1], 0b10, {10});
+  expect_part(grad(other, 1, seqs[1], 10).emission[0], other, seqs[1], 0b10_workers, {10});
   EXPECT_EQ(aggregator_->job_counters(other).slots_held_peak, 2u);
 }
 
@@ -389,14 +390,14 @@ TEST_F(PolicyTest, FcfsFullSlotIsFrozenUntilTheResultPasses) {
   const Verdict full = grad(job, 1, 0, 10);
   EXPECT_EQ(full.fate, Fate::kAbsorbed);
   ASSERT_EQ(full.emissions, 1);
-  expect_part(full.emission[0], job, 0, 0b11, {11});
+  expect_part(full.emission[0], job, 0, 0b11_workers, {11});
   EXPECT_EQ(counters().slots_used, 1u);
   EXPECT_EQ(counters().results, 0u);
   for (int i = 0; i < 2; ++i) {
     const Verdict again = say({.type = Type::kRemind, .job = job, .rank = 0});
     EXPECT_EQ(again.fate, Fate::kForwarded);
     ASSERT_EQ(again.emissions, 1);
-    expect_part(again.emission[0], job, 0, 0b11, {11});
+    expect_part(again.emission[0], job, 0, 0b11_workers, {11});
   }
   const Verdict result = say({.type = Type::kResult, .job = job, .rank = 0, .values = {11}});
   expect_result(result.emission[0], 0, {11}, wire::Origin::kFallback);
@@ -411,10 +412,10 @@ TEST_F(PolicyTest, FcfsRemindFreezesAndLateBitsPassBy) {
   grad(job, 1, 0, 10);
   const Verdict flushed = say({.type = Type::kRemind, .job = job, .rank = 0});
   ASSERT_EQ(flushed.emissions, 1);
-  expect_part(flushed.emission[0], job, 0, 0b11, {11});
+  expect_part(flushed.emission[0], job, 0, 0b11_workers, {11});
   const Verdict late = grad(job, 2, 0, 100);
   expect_bypass(late);
-  expect_part(late.emission[0], job, 0, 0b100, {100});
+  expect_part(late.emission[0], job, 0, 0b100_workers, {100});
   expect_drop(grad(job, 2, 0, 100), DropReason::kDuplicate);
   expect_drop(grad(job, 0, 0, 1), DropReason::kDuplicate);
   EXPECT_EQ(counters().slots_used, 1u);
@@ -428,7 +429,7 @@ TEST_F(PolicyTest, FcfsFrozenPartStaysIntactThoughItsSlotIsFreedInTheBurst) {
       burst({{.job = job, .rank = 1, .seq = 0, .values = {10}},
              {.type = Type::kResult, .job = job, .rank = 0, .seq = 0, .values = {11}},
              {.job = job, .rank = 1, .seq = 1, .values = {99}}});
-  expect_part(verdicts[0].emission[0], job, 0, 0b11, {11});
+  expect_part(verdicts[0].emission[0], job, 0, 0b11_workers, {11});
   expect_held(verdicts[2]);
 }
 
@@ -485,7 +486,7 @@ TEST_F(PolicyTest, AnswersGoToTheFallbackUnderTheBindingsRank) {
     EXPECT_EQ(emission.job, job);
     EXPECT_EQ(emission.message.type, type);
     EXPECT_EQ(emission.message.rank, Rank{2});
-    EXPECT_EQ(emission.message.bitmap, 0b100u);
+    EXPECT_EQ(emission.message.bitmap, 0b100_workers);
     EXPECT_EQ(emission.message.instance, kInstance);
     EXPECT_EQ(values_of(emission), values);
     expect_drop(say({.type = type, .job = job, .rank = 3, .seq = 1}), DropReason::kBadRank);
@@ -528,7 +529,7 @@ TEST_F(PolicyTest, ResultOfTheFallbackErasesTheResidual) {
   grad(holder, 0, 0, 1, 100);
   expect_bypass(grad(victim, 0, 1, 1));
   grad(holder, 1, 0, 1, 100);
-  expect_part(grad(victim, 1, 1, 10).emission[0], victim, 1, 0b10, {10});
+  expect_part(grad(victim, 1, 1, 10).emission[0], victim, 1, 0b10_workers, {10});
 }
 
 TEST_F(PolicyTest, EarlierLifeOfTheFallbackIsDropped) {
@@ -565,12 +566,12 @@ TEST_F(PolicyTest, RemindFlushesOnceAndIsRemembered) {
   const Verdict flushed = say({.type = Type::kRemind, .job = job, .rank = 0});
   EXPECT_EQ(flushed.fate, Fate::kForwarded);
   ASSERT_EQ(flushed.emissions, 1);
-  expect_part(flushed.emission[0], job, 0, 0b11, {11});
+  expect_part(flushed.emission[0], job, 0, 0b11_workers, {11});
   const Verdict again = say({.type = Type::kRemind, .job = job, .rank = 0});
   EXPECT_EQ(again.fate, Fate::kForwarded);
   EXPECT_EQ(again.emissions, 0);
   EXPECT_EQ(counters().reminders, 1u);
-  expect_part(grad(job, 2, 0, 100).emission[0], job, 0, 0b100, {100});
+  expect_part(grad(job, 2, 0, 100).emission[0], job, 0, 0b100_workers, {100});
 }
 
 TEST_F(PolicyTest, RemindRemembersTheBaseToo) {
@@ -580,9 +581,10 @@ TEST_F(PolicyTest, RemindRemembersTheBaseToo) {
   grad(job, 0, 0, 1);
   grad(single, 0, 0, 7, 11);
   grad(job, 1, 0, 10);  // base: rank 0
-  expect_part(say({.type = Type::kRemind, .job = job, .rank = 0}).emission[0], job, 0, 0b10, {10});
+  expect_part(say({.type = Type::kRemind, .job = job, .rank = 0}).emission[0], job, 0, 0b10_workers,
+              {10});
   expect_held(grad(job, 2, 0, 100));
-  expect_part(grad(job, 3, 0, 1000).emission[0], job, 0, 0b1100, {1100});
+  expect_part(grad(job, 3, 0, 1000).emission[0], job, 0, 0b1100_workers, {1100});
 }
 
 TEST_F(PolicyTest, FallbackKeepsToTheWindowAndTheLane) {

@@ -22,10 +22,10 @@ class QuestionsTest : public PolicyTest {
     EXPECT_EQ(verdict.emission[0].message.type, Type::kQuery);
   }
   /// `lost`: ranks of which something sent later has come. `missing`: the others.
-  static void expect_asked_again(const Verdict& verdict, uint64_t seq, Bitmap lost,
-                                 Bitmap missing = 0) {
+  static void expect_asked_again(const Verdict& verdict, uint64_t seq, WorkerSet lost,
+                                 WorkerSet missing = {}) {
     EXPECT_EQ(verdict.fate, Fate::kForwarded);
-    ASSERT_EQ(verdict.emissions, missing == 0 ? 1 : 2);
+    ASSERT_EQ(verdict.emissions, missing.empty() ? 1 : 2);
     for (const Emission& poll : verdict.to_send()) {
       EXPECT_EQ(poll.to, To::kHolders);
       EXPECT_EQ(poll.message.type, Type::kPoll);
@@ -35,7 +35,7 @@ class QuestionsTest : public PolicyTest {
     }
     EXPECT_EQ(verdict.emission[0].message.phase, wire::Phase::kLost);
     EXPECT_EQ(verdict.emission[0].message.bitmap, lost);
-    if (missing == 0) return;
+    if (missing.empty()) return;
     EXPECT_EQ(verdict.emission[1].message.phase, wire::Phase::kAgain);
     EXPECT_EQ(verdict.emission[1].message.bitmap, missing);
   }
@@ -67,9 +67,9 @@ TEST_F(QuestionsTest, ALostContributionIsAskedForOfTheWorkersWhoseItIs) {
   grad(0, 1, 0, 3);
   grad(0, 0, 1, 3);
   grad(0, 2, 2, 3);
-  expect_asked_again(ask(2, 0), 0, 0b101);
+  expect_asked_again(ask(2, 0), 0, 0b101_workers);
   grad(0, 0, 0, 3);
-  expect_asked_again(ask(2, 0), 0, 0b100);
+  expect_asked_again(ask(2, 0), 0, 0b100_workers);
   EXPECT_EQ(counters().asked_again, 2u);
   // It comes, and comes once more.
   EXPECT_EQ(grad(0, 2, 0, 5).emissions, 1);
@@ -82,9 +82,9 @@ TEST_F(QuestionsTest, AContributionIsLostIfItsWorkerHasSentSomethingSince) {
   start_with_job(4);
   grad(0, 0, 0, 3);
   grad(0, 1, 1, 3);
-  expect_asked_again(ask(3, 0), 0, 0b1010, 0b0100);
+  expect_asked_again(ask(3, 0), 0, 0b1010_workers, 0b0100_workers);
   Verdict verdict = ask(0, 0);
-  expect_asked_again(verdict, 0, 0b0010, 0b1100);
+  expect_asked_again(verdict, 0, 0b0010_workers, 0b1100_workers);
 }
 
 TEST_F(QuestionsTest, AResultSaysThatAContributionWasLost) {
@@ -99,7 +99,7 @@ TEST_F(QuestionsTest, AResultSaysThatAContributionWasLost) {
 
 TEST_F(QuestionsTest, WhoAsksFirstHasLostItsOwnContribution) {
   start_with_job(2);
-  expect_asked_again(ask(1, 2), 2, 0b10);
+  expect_asked_again(ask(1, 2), 2, 0b10_workers);
 }
 
 TEST_F(QuestionsTest, ARowThatHoldsAnotherResultIsNotGiven) {
@@ -109,7 +109,7 @@ TEST_F(QuestionsTest, ARowThatHoldsAnotherResultIsNotGiven) {
   expect_given(ask(0, 2 * kWindow), 2 * kWindow, {4 * kWindow});
   expect_given(ask(0, 1), 1, {2});
   // Its row has the result of the fragment a lap before.
-  expect_asked_again(ask(0, 2 * kWindow + 1), 2 * kWindow + 1, 0b01);
+  expect_asked_again(ask(0, 2 * kWindow + 1), 2 * kWindow + 1, 0b01_workers);
 }
 
 TEST_F(QuestionsTest, WhatTheFallbackDecidedIsGivenAgainAsSuch) {
@@ -120,7 +120,7 @@ TEST_F(QuestionsTest, WhatTheFallbackDecidedIsGivenAgainAsSuch) {
        .seq = 0,
        .values = {9},
        .origin = wire::Origin::kFallback,
-       .bitmap = 0b11});
+       .bitmap = 0b11_workers});
   const Verdict verdict = ask(1, 0);
   expect_given(verdict, 0, {9});
   EXPECT_EQ(verdict.emission[0].message.origin, wire::Origin::kFallback);

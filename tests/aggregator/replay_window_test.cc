@@ -23,7 +23,7 @@ class ReplayWindowTest : public testing::TestWithParam<uint32_t> {
                     [&](uint64_t each) { forgotten_.push_back(window_.index(each)); });
   }
 
-  std::vector<Bitmap> seen_ = std::vector<Bitmap>(entries());
+  std::vector<WorkerSet> seen_ = std::vector<WorkerSet>(entries());
   ReplayWindow window_{Seq{}, kWindow, GetParam(), seen_.data()};
   std::vector<size_t> forgotten_;
 };
@@ -38,26 +38,26 @@ TEST_P(ReplayWindowTest, EntriesOfALapAgoAreForgottenOnce) {
   for (uint64_t number = 0; number < 3 * entries(); ++number) {
     advance(number);
     EXPECT_EQ(forgotten_, std::vector{window_.index(number)});
-    EXPECT_EQ(window_.seen(number), 0u);
-    window_.seen(number) = number + 1;
+    EXPECT_EQ(window_.seen(number), WorkerSet());
+    window_.seen(number) = WorkerSet::from_bits(number + 1);
     advance(number);
     EXPECT_TRUE(forgotten_.empty()) << "it has come before";
-    EXPECT_EQ(window_.seen(number), number + 1);
+    EXPECT_EQ(window_.seen(number), WorkerSet::from_bits(number + 1));
   }
 }
 
 TEST_P(ReplayWindowTest, AJumpForgetsWhatItPassesAndNoMore) {
   std::mt19937_64 random(1);
-  std::map<uint64_t, Bitmap> known;
+  std::map<uint64_t, WorkerSet> known;
   uint64_t number = 0;
   for (int i = 0; i < 1'000; ++i) {
     number += random() % (2 * entries());
     advance(number);
     EXPECT_LE(forgotten_.size(), entries());
-    window_.seen(number) = known[number] = 1 + random() % 1'000;
+    window_.seen(number) = known[number] = WorkerSet::from_bits(1 + random() % 1'000);
     for (uint64_t back = 0; back < std::min<uint64_t>(number + 1, entries()); ++back) {
       const auto found = known.find(number - back);
-      ASSERT_EQ(window_.seen(number - back), found == known.end() ? 0 : found->second)
+      ASSERT_EQ(window_.seen(number - back), found == known.end() ? WorkerSet() : found->second)
           << number << " - " << back;
     }
   }
@@ -65,9 +65,9 @@ TEST_P(ReplayWindowTest, AJumpForgetsWhatItPassesAndNoMore) {
 
 TEST_P(ReplayWindowTest, AnotherEpochKnowsNothing) {
   advance(0);
-  window_.seen(0) = 1;
+  window_.seen(0) = WorkerSet::of(Rank{0});
   window_.clear();
-  EXPECT_EQ(window_.seen(0), 0u);
+  EXPECT_EQ(window_.seen(0), WorkerSet());
 }
 
 INSTANTIATE_TEST_SUITE_P(Lanes, ReplayWindowTest, testing::Values(1, 2, 8));

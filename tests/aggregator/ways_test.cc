@@ -61,8 +61,8 @@ TEST_P(WaysTest, TheLeastUrgentOfASetGoes) {
   for (uint32_t i = 0; i < ways(); ++i)
     add(fragment(i), 0, static_cast<int32_t>(i), i == least ? 5 : 50);
   const Fragment newcomer = fragment(ways());
-  expect_part(add(newcomer, 0, 7, 6).emission[0], fragment(least).job, fragment(least).seq, 0b1,
-              {static_cast<int32_t>(least)});
+  expect_part(add(newcomer, 0, 7, 6).emission[0], fragment(least).job, fragment(least).seq,
+              0b1_workers, {static_cast<int32_t>(least)});
   expect_result(add(newcomer, 1, 70, 1).emission[0], newcomer.seq, {77});
 }
 

@@ -87,7 +87,7 @@ class CollectivesTest : public testing::Test {
     packet.message.origin = origin;
     packet.message.seq = static_cast<uint32_t>(seq);
     packet.message.epoch = kEpoch;
-    packet.message.bitmap = full_bitmap(kWorkers);
+    packet.message.bitmap = WorkerSet::first(kWorkers);
     packet.message.operation_elements =
         table_->elements() | wire::blocks_bits(table_->elements(), table_->fingerprint());
     packet.message.dtype = DType::kInt32;
@@ -123,7 +123,7 @@ class CollectivesTest : public testing::Test {
     packet.message.type = Type::kPoll;
     packet.message.phase = phase;
     packet.message.seq = static_cast<uint32_t>(seq);
-    packet.message.bitmap = full_bitmap(kWorkers);
+    packet.message.bitmap = WorkerSet::first(kWorkers);
     receive(packet);
     return send();
   }

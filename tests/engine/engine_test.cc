@@ -21,7 +21,7 @@ TEST_F(EngineTest, CutsAnOperationIntoFragmentsWithAWholeSignature) {
     EXPECT_EQ(m.seq, i);
     EXPECT_EQ(m.epoch, 9u);
     EXPECT_EQ(m.rank, Rank{3});
-    EXPECT_EQ(m.bitmap, 8u);
+    EXPECT_EQ(m.bitmap, WorkerSet::of(Rank{3}));
     EXPECT_EQ(m.lane, i % 2);
     EXPECT_EQ(m.operation_elements, 100u);
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "tests/support/worker_literal.h"
 
 namespace ina::client {
 namespace {
@@ -67,7 +68,7 @@ class ParkingTest : public testing::Test {
     engine_->sent(count, now);
     return all;
   }
-  void receive(Type type, uint64_t seq, Bitmap bitmap, std::vector<int32_t> values = {},
+  void receive(Type type, uint64_t seq, WorkerSet bitmap, std::vector<int32_t> values = {},
                Origin origin = Origin::kNone, uint16_t flags = 0, uint32_t epoch = kEpoch) {
     RxPacket packet;
     packet.message.type = type;
@@ -91,8 +92,8 @@ class ParkingTest : public testing::Test {
     engine_->on_packets({&packet, 1}, now_, copier);
   }
   void late_part(uint64_t seq, uint32_t rank, int32_t value, uint32_t epoch = kEpoch) {
-    receive(Type::kPart, seq, bit_of(Rank{static_cast<uint8_t>(rank)}), {value}, Origin::kParker,
-            wire::kFlagRaw, epoch);
+    receive(Type::kPart, seq, WorkerSet::of(Rank{static_cast<uint8_t>(rank)}), {value},
+            Origin::kParker, wire::kFlagRaw, epoch);
   }
   static int32_t first_value(const TxPacket& packet) {
     int32_t value;
@@ -116,51 +117,51 @@ TEST_F(ParkingTest, WhileSomethingIsParkedAQuarterMayBeInTheSwitch) {
   start({.in_switch = 16});
   send();
   EXPECT_EQ(engine_->window_now(), 16u);
-  receive(Type::kParked, 0, 0b011);
-  receive(Type::kParked, 1, 0b011);
+  receive(Type::kParked, 0, 0b011_workers);
+  receive(Type::kParked, 1, 0b011_workers);
   EXPECT_EQ(engine_->window_now(), 4u);
-  receive(Type::kResult, 0, 0b111, {5}, Origin::kFallback);
+  receive(Type::kResult, 0, 0b111_workers, {5}, Origin::kFallback);
   EXPECT_EQ(engine_->window_now(), 4u);
-  receive(Type::kResult, 1, 0b111, {5}, Origin::kFallback);
+  receive(Type::kResult, 1, 0b111_workers, {5}, Origin::kFallback);
   EXPECT_EQ(engine_->window_now(), 16u);
 }
 
 TEST_F(ParkingTest, WhileItCatchesUpAQuarterMayBeInTheSwitch) {
   start({.in_switch = 16});
   send();
-  receive(Type::kResult, 0, 0b111, {5}, Origin::kParker);
+  receive(Type::kResult, 0, 0b111_workers, {5}, Origin::kParker);
   EXPECT_EQ(engine_->window_now(), 4u) << "others had it parked";
-  receive(Type::kResult, 1, 0b111, {5}, Origin::kSwitch);
+  receive(Type::kResult, 1, 0b111_workers, {5}, Origin::kSwitch);
   EXPECT_EQ(engine_->window_now(), 16u);
-  receive(Type::kResult, 2, 0b111, {5}, Origin::kFallback, wire::kFlagParked);
+  receive(Type::kResult, 2, 0b111_workers, {5}, Origin::kFallback, wire::kFlagParked);
   EXPECT_EQ(engine_->window_now(), 4u);
 }
 
 TEST_F(ParkingTest, WhatIsParkedGivesItsPlaceBackOnce) {
   send();
-  for (const uint64_t seq : {0, 0, 1, 2}) receive(Type::kParked, seq, 0b011);
-  receive(Type::kParked, 3, 0b011, {}, Origin::kNone, 0, kEpoch - 1);
+  for (const uint64_t seq : {0, 0, 1, 2}) receive(Type::kParked, seq, 0b011_workers);
+  receive(Type::kParked, 3, 0b011_workers, {}, Origin::kNone, 0, kEpoch - 1);
   EXPECT_TRUE(send().empty()) << "fragment 3 is in the switch";
-  receive(Type::kParked, 3, 0b011);
+  receive(Type::kParked, 3, 0b011_workers);
   const auto more = send();
   ASSERT_EQ(more.size(), 1u);
   EXPECT_EQ(more[0].message.seq, 4u);
-  receive(Type::kResult, 0, 0b111, {5}, Origin::kFallback);
+  receive(Type::kResult, 0, 0b111_workers, {5}, Origin::kFallback);
   EXPECT_TRUE(send().empty()) << "its place was given back already";
   EXPECT_EQ(data_[0], 5);
-  receive(Type::kResult, 4, 0b111, {5}, Origin::kSwitch);
+  receive(Type::kResult, 4, 0b111_workers, {5}, Origin::kSwitch);
   EXPECT_EQ(send().size(), 1u);
 }
 
 TEST_F(ParkingTest, ItNeverRunsFurtherAheadThanTheWindow) {
   send();
   uint64_t parked = 0;
-  for (; parked < 3; ++parked) receive(Type::kParked, parked, 0b011);
+  for (; parked < 3; ++parked) receive(Type::kParked, parked, 0b011_workers);
   for (uint64_t sent = 4; sent < 16; ++sent) {
-    receive(Type::kParked, parked++, 0b011);
+    receive(Type::kParked, parked++, 0b011_workers);
     ASSERT_EQ(send().size(), 1u);
   }
-  receive(Type::kParked, parked, 0b011);
+  receive(Type::kParked, parked, 0b011_workers);
   EXPECT_TRUE(send().empty()) << "C1";
 }
 
@@ -171,15 +172,15 @@ TEST_F(ParkingTest, ItIsAskedForLateUntilALaterResultSaysThatAllHaveSentIt) {
         send(now), [](const TxPacket& packet) { return packet.message.type == Type::kQuery; });
   };
   send();
-  for (uint64_t seq = 0; seq < 3; ++seq) receive(Type::kParked, seq, 0b011);
-  receive(Type::kResult, 3, 0b111, {5}, Origin::kSwitch);
+  for (uint64_t seq = 0; seq < 3; ++seq) receive(Type::kParked, seq, 0b011_workers);
+  receive(Type::kResult, 3, 0b111_workers, {5}, Origin::kSwitch);
   EXPECT_EQ(queries(timing.rto_min_ns / 2), 0);
   EXPECT_EQ(queries(timing.rto_min_ns / 5 * 6), 3) << "they are lost, or must come soon";
 
   start({});
   send();
-  receive(Type::kResult, 0, 0b111, {5}, Origin::kSwitch);
-  for (uint64_t seq = 1; seq < 4; ++seq) receive(Type::kParked, seq, 0b011);
+  receive(Type::kResult, 0, 0b111_workers, {5}, Origin::kSwitch);
+  for (uint64_t seq = 1; seq < 4; ++seq) receive(Type::kParked, seq, 0b011_workers);
   EXPECT_EQ(queries(2 * timing.rto_min_ns), 0) << "who knows whether all have sent them";
 }
 
@@ -188,8 +189,8 @@ TEST_F(ParkingTest, WhereLinksLoseTheSwitchIsAskedForIt) {
   lossy.lossy_link = true;
   start(lossy);
   while (!send().empty()) continue;  // paced
-  receive(Type::kParked, 0, 0b011);
-  receive(Type::kResult, 3, 0b111, {5}, Origin::kSwitch);
+  receive(Type::kParked, 0, 0b011_workers);
+  receive(Type::kResult, 3, 0b111_workers, {5}, Origin::kSwitch);
   std::vector<TxPacket> questions;
   for (const TxPacket& packet : send(2 * lossy.rto_min_ns))
     if (packet.message.type == Type::kQuery && packet.message.seq == 0) questions.push_back(packet);
@@ -207,9 +208,9 @@ TEST_F(ParkingTest, WhereLinksMayLoseNobodyWaitsForATimeOutOnceAllHaveSentIt) {
     now_ = 0;
     while (!send().empty()) continue;  // paced
     now_ = 10'000;
-    if (parked_first) receive(Type::kParked, 0, 0b011);
-    receive(Type::kResult, 3, 0b111, {5}, Origin::kSwitch);
-    if (!parked_first) receive(Type::kParked, 0, 0b011);
+    if (parked_first) receive(Type::kParked, 0, 0b011_workers);
+    receive(Type::kResult, 3, 0b111_workers, {5}, Origin::kSwitch);
+    if (!parked_first) receive(Type::kParked, 0, 0b011_workers);
     EXPECT_TRUE(std::ranges::any_of(send(lossy.rto_min_ns / 2), [](const TxPacket& packet) {
       return packet.message.type == Type::kQuery && packet.message.seq == 0;
     }));
@@ -227,7 +228,7 @@ TEST_F(ParkingTest, ItSaysThatItsWindowIsFull) {
   EXPECT_EQ(std::ranges::count_if(std::span(packets).first(4), full), 4);
   engine_->sent(4, 0);
   for (uint64_t seq = 0; seq < 36; ++seq) {
-    receive(Type::kResult, seq, 0b111, {5}, Origin::kSwitch);
+    receive(Type::kResult, seq, 0b111_workers, {5}, Origin::kSwitch);
     const auto more = send();
     ASSERT_EQ(more.size(), 1u);
     EXPECT_EQ((more[0].message.flags & wire::kFlagFull) != 0, seq != 35) << "fragment " << seq + 4;
@@ -240,23 +241,23 @@ TEST_F(ParkingTest, MarksOnWhatTheSwitchKeptSlowOnlyWhoSentLast) {
   spill.in_switch = 16;
   start(spill);
   send();
-  receive(Type::kParked, 0, 0b011);
-  receive(Type::kResult, 0, 0b111, {5}, Origin::kFallback, wire::kFlagEcn);
+  receive(Type::kParked, 0, 0b011_workers);
+  receive(Type::kResult, 0, 0b111_workers, {5}, Origin::kFallback, wire::kFlagEcn);
   EXPECT_EQ(engine_->window_now(), 16u);
-  receive(Type::kResult, 1, 0b111, {5}, Origin::kFallback, wire::kFlagEcn);
+  receive(Type::kResult, 1, 0b111_workers, {5}, Origin::kFallback, wire::kFlagEcn);
   EXPECT_EQ(engine_->window_now(), 8u);
   EXPECT_EQ(counters().ecn_marks, 2u);
   // A sum kept by a worker met the links of both.
   start({.in_switch = 16});
   send();
-  receive(Type::kParked, 0, 0b011);
-  receive(Type::kResult, 0, 0b111, {5}, Origin::kFallback, wire::kFlagEcn);
+  receive(Type::kParked, 0, 0b011_workers);
+  receive(Type::kResult, 0, 0b111_workers, {5}, Origin::kFallback, wire::kFlagEcn);
   EXPECT_EQ(engine_->window_now(), 8u);
 }
 
 TEST_F(ParkingTest, TheSumIsCompletedAndGivenOut) {
   send();
-  receive(Type::kPark, 0, 0b011, {3});
+  receive(Type::kPark, 0, 0b011_workers, {3});
   EXPECT_EQ(counters().parked, 1u) << "it has contributed itself";
   late_part(0, 2, 100);
   EXPECT_EQ(data_[0], 103);
@@ -264,25 +265,25 @@ TEST_F(ParkingTest, TheSumIsCompletedAndGivenOut) {
   ASSERT_GE(packets.size(), 1u);
   EXPECT_EQ(packets[0].message.type, Type::kResult);
   EXPECT_EQ(packets[0].message.origin, Origin::kParker);
-  EXPECT_EQ(packets[0].message.bitmap, 0b111u);
+  EXPECT_EQ(packets[0].message.bitmap, 0b111_workers);
   EXPECT_EQ(packets[0].message.elements, kPerFragment);
   EXPECT_EQ(first_value(packets[0]), 103);
   EXPECT_EQ(counters().park_results, 1u);
-  receive(Type::kPark, 0, 0b011, {3});
+  receive(Type::kPark, 0, 0b011_workers, {3});
   EXPECT_EQ(counters().parks_lost, 1u) << "done: a duplicate";
 }
 
 TEST_F(ParkingTest, WhatComesLateMayComeFirst) {
   send();
   late_part(0, 2, 100);
-  receive(Type::kPark, 0, 0b011, {3});
+  receive(Type::kPark, 0, 0b011_workers, {3});
   EXPECT_EQ(data_[0], 103);
 }
 
 TEST_F(ParkingTest, NobodyCountsTwice) {
   send();
-  receive(Type::kPark, 0, 0b011, {3});
-  receive(Type::kPark, 0, 0b011, {3});
+  receive(Type::kPark, 0, 0b011_workers, {3});
+  receive(Type::kPark, 0, 0b011_workers, {3});
   late_part(0, 1, 100);
   EXPECT_EQ(counters().parks_lost, 2u);
   EXPECT_EQ(data_[0], 1) << "not complete";
@@ -290,8 +291,8 @@ TEST_F(ParkingTest, NobodyCountsTwice) {
 
 TEST_F(ParkingTest, BoundItGivesWhatItHasToTheFallbackAndTakesNoMore) {
   send();
-  receive(Type::kPark, 0, 0b011, {3});
-  receive(Type::kPoll, 0, 0b100);
+  receive(Type::kPark, 0, 0b011_workers, {3});
+  receive(Type::kPoll, 0, 0b100_workers);
   std::vector<TxPacket> all = send();
   for (const TxPacket& packet : send()) all.push_back(packet);
   ASSERT_GE(all.size(), 2u);
@@ -300,7 +301,7 @@ TEST_F(ParkingTest, BoundItGivesWhatItHasToTheFallbackAndTakesNoMore) {
       all, [](const TxPacket& packet) { return packet.message.type == Type::kPart; });
   ASSERT_NE(part, all.end());
   EXPECT_EQ(part->message.origin, Origin::kParker);
-  EXPECT_EQ(part->message.bitmap, 0b011u);
+  EXPECT_EQ(part->message.bitmap, 0b011_workers);
   EXPECT_EQ(part->message.epoch, kEpoch);
   EXPECT_EQ(first_value(*part), 3);
   late_part(0, 2, 100);
@@ -310,18 +311,18 @@ TEST_F(ParkingTest, BoundItGivesWhatItHasToTheFallbackAndTakesNoMore) {
 
 TEST_F(ParkingTest, WithoutRoomItIsLost) {
   send();
-  for (uint64_t seq = 0; seq < kRoom + 1; ++seq) receive(Type::kPark, seq, 0b011, {3});
+  for (uint64_t seq = 0; seq < kRoom + 1; ++seq) receive(Type::kPark, seq, 0b011_workers, {3});
   EXPECT_EQ(counters().parks, kRoom);
   EXPECT_EQ(counters().parks_lost, 1u);
   late_part(0, 2, 1);
   send();
-  receive(Type::kPark, kRoom, 0b011, {3});
+  receive(Type::kPark, kRoom, 0b011_workers, {3});
   EXPECT_EQ(counters().parks, kRoom + 2) << "room again";
 }
 
 TEST_F(ParkingTest, OfAnotherEpochItIsTheFallbacks) {
   send();
-  receive(Type::kPark, 0, 0b011, {3});
+  receive(Type::kPark, 0, 0b011_workers, {3});
   engine_->set_epoch(kEpoch + 1, 0);
   late_part(0, 2, 100, kEpoch + 1);
   EXPECT_EQ(counters().parks_lost, 1u);
@@ -340,10 +341,10 @@ TEST_F(ParkingTest, ItsResultCanBeAskedForUntilItHasComeBack) {
   stay.results_stay = true;
   start(stay);
   send();
-  receive(Type::kPark, 0, 0b011, {3});
+  receive(Type::kPark, 0, 0b011_workers, {3});
   late_part(0, 2, 100);
   send();
-  receive(Type::kPoll, 0, 0b100);
+  receive(Type::kPoll, 0, 0b100_workers);
   auto packets = send();
   ASSERT_GE(packets.size(), 1u);
   EXPECT_EQ(packets[0].message.type, Type::kHave);
@@ -353,9 +354,9 @@ TEST_F(ParkingTest, ItsResultCanBeAskedForUntilItHasComeBack) {
 /// HAVE would take the place of the same payload on the link.
 TEST_F(ParkingTest, WhatIsAboutToBeGivenOutIsNotGivenAsAnAnswerToo) {
   send();
-  receive(Type::kPark, 0, 0b011, {3});
+  receive(Type::kPark, 0, 0b011_workers, {3});
   late_part(0, 2, 100);
-  receive(Type::kPoll, 0, 0b100);
+  receive(Type::kPoll, 0, 0b100_workers);
   const auto count_of = [](const std::vector<TxPacket>& packets, Type type) {
     return std::ranges::count_if(
         packets, [type](const TxPacket& packet) { return packet.message.type == type; });
@@ -363,7 +364,7 @@ TEST_F(ParkingTest, WhatIsAboutToBeGivenOutIsNotGivenAsAnAnswerToo) {
   auto packets = send();
   EXPECT_EQ(count_of(packets, Type::kHave), 0);
   EXPECT_EQ(count_of(packets, Type::kResult), 1);
-  receive(Type::kPoll, 0, 0b100);
+  receive(Type::kPoll, 0, 0b100_workers);
   packets = send();
   EXPECT_EQ(count_of(packets, Type::kHave), 1) << "it may have been lost";
 }

@@ -38,7 +38,7 @@ TEST_F(EngineTest, RecoversWhatIsLostAsFastAsTheFallbackCan) {
       RxPacket poll{oldest[i].message, nullptr, 0};
       poll.message.type = wire::Type::kPoll;
       poll.message.phase = wire::Phase::kBind;
-      poll.message.bitmap = 1u << 3;
+      poll.message.bitmap = WorkerSet::of(Rank{3});
       engine_.on_packets({&poll, 1}, now, copier);
       const auto raw = send(now);
       ASSERT_EQ(raw.size(), 1u);

@@ -28,7 +28,7 @@ Bytes frame(const wire::MacAddress& to, const wire::MacAddress& from, size_t byt
 Bytes grad(const wire::Address& from, const wire::Address& to) {
   const std::vector<int32_t> values(8, 3);
   wire::Message m = message(wire::Type::kGrad, 1, values.size());
-  m.bitmap = bit_of(Rank{0});
+  m.bitmap = WorkerSet::of(Rank{0});
   return encode(envelope(from, to), m, std::as_bytes(std::span(values)));
 }
 

@@ -101,7 +101,7 @@ Bytes grad() {
   std::vector<int32_t> values(kElements);
   std::iota(values.begin(), values.end(), 1);
   wire::Message m = message(wire::Type::kGrad, 1, kElements);
-  m.bitmap = 1;
+  m.bitmap = WorkerSet::of(Rank{0});
   return encode(envelope(kWorkers[0], kSwitch), m, std::as_bytes(std::span(values)));
 }
 

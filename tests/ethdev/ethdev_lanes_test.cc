@@ -32,7 +32,7 @@ std::vector<int32_t> values(uint32_t seq) {
 Bytes grad(uint32_t seq) {
   wire::Message m = message(wire::Type::kGrad, seq, 8);
   m.lane = static_cast<uint8_t>(seq % kLanes);
-  m.bitmap = 1;
+  m.bitmap = WorkerSet::of(Rank{0});
   const std::vector<int32_t> payload = values(seq);
   return encode(envelope(kWorkers[0], lane_address(m.lane)), m, std::as_bytes(std::span(payload)));
 }

@@ -29,7 +29,7 @@ std::vector<int32_t> gradient(uint32_t worker, uint32_t seq, size_t elements = k
 
 Bytes grad(uint32_t worker, uint32_t seq, size_t elements = kElements) {
   wire::Message m = message(wire::Type::kGrad, seq, elements);
-  m.bitmap = bit_of(Rank(static_cast<uint8_t>(worker)));
+  m.bitmap = WorkerSet::of(Rank(static_cast<uint8_t>(worker)));
   return encode(envelope(kWorkers[worker], kSwitch), m, bytes_of(gradient(worker, seq, elements)));
 }
 
@@ -105,7 +105,7 @@ TEST_F(EthdevPortTest, RemembersWhoseFramesItDroppedAndWhy) {
   const auto sent_by = [](uint32_t worker, const wire::Envelope& as) {
     wire::Message m = message(wire::Type::kGrad, 0, kElements);
     m.rank = Rank(static_cast<uint8_t>(worker));
-    m.bitmap = bit_of(m.rank);
+    m.bitmap = WorkerSet::of(m.rank);
     return encode(as, m, bytes_of(gradient(worker, 0)));
   };
   wire::Envelope elsewhere = envelope(kWorkers[1], kSwitch);
@@ -149,7 +149,7 @@ TEST_F(EthdevPortTest, SumsOfThreeWorkersGoToAllThree) {
 
   // The simplest switch: rows are added up and sent from where they lie.
   std::vector<std::vector<int32_t>> rows(kFragments, std::vector<int32_t>(kElements));
-  std::vector<Bitmap> seen(kFragments);
+  std::vector<WorkerSet> seen(kFragments);
   receive_all(7, [&](const RxPacket& packet) {
     ASSERT_EQ(packet.job, kJobIndex);
     ASSERT_EQ(packet.payload_bytes, kElements * sizeof(int32_t));
@@ -160,10 +160,10 @@ TEST_F(EthdevPortTest, SumsOfThreeWorkersGoToAllThree) {
       std::memcpy(&element, packet.payload + i * sizeof(element), sizeof(element));
       rows[seq][i] += element;
     }
-    seen[seq] |= bit_of(packet.rank);
-    if (seen[seq] != full_bitmap(3)) return;
+    seen[seq].insert(packet.rank);
+    if (seen[seq] != WorkerSet::first(3)) return;
     wire::Message result = message(wire::Type::kResult, seq, kElements);
-    result.bitmap = full_bitmap(3);
+    result.bitmap = WorkerSet::first(3);
     result.origin = wire::Origin::kSwitch;
     for (const EndpointIndex endpoint : endpoints)
       ASSERT_TRUE(port_->tx(endpoint, result, bytes_of(rows[seq])));
@@ -175,7 +175,7 @@ TEST_F(EthdevPortTest, SumsOfThreeWorkersGoToAllThree) {
     for (const uint32_t worker : {0, 1, 2})
       for (size_t i = 0; i < kElements; ++i) sum[i] += gradient(worker, seq)[i];
     wire::Message result = message(wire::Type::kResult, seq, kElements);
-    result.bitmap = full_bitmap(3);
+    result.bitmap = WorkerSet::first(3);
     result.origin = wire::Origin::kSwitch;
     for (const wire::Address& worker : kWorkers)
       expected.push_back(encode(envelope(own_, worker), result, bytes_of(sum)));
@@ -368,7 +368,7 @@ TEST_F(EthdevPortTest, PayloadsThatAreNoResultsMayChangeAfterTx) {
   std::vector<int32_t> sum(kElements);  // one row for all, as a worker's memory would be
   for (uint32_t seq = 0; seq < 5; ++seq) {
     wire::Message part = message(wire::Type::kPart, seq, kElements);
-    part.bitmap = 5;
+    part.bitmap = WorkerSet::of(Rank{0}) | WorkerSet::of(Rank{2});
     sum = gradient(1, seq);
     expected.push_back(encode(envelope(own_, kWorkers[0]), part, bytes_of(sum)));
     ASSERT_TRUE(port_->tx(endpoint, part, bytes_of(sum)));
@@ -537,7 +537,7 @@ TEST(EthdevPort, WhatTheDeviceDoesNotTakeIsCounted) {
   const std::vector<std::vector<int32_t>> rows(2, gradient(0, 0));
   // A payload that may change after tx() is not left in the queue.
   wire::Message part = message(wire::Type::kPart, 0, kElements);
-  part.bitmap = 1;
+  part.bitmap = WorkerSet::of(Rank{0});
   ASSERT_TRUE(port->tx(*endpoint, part, bytes_of(rows[0])));
   EXPECT_EQ(port->counters().drops[DropReason::kTxFull], 1u);
   constexpr uint32_t kFrames = 5000;  // many times the buffers there are

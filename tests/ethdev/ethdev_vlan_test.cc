@@ -18,7 +18,7 @@ Bytes message_frame(const wire::Address& from, const wire::Address& to, wire::Ty
                     uint32_t seq = 1) {
   const std::vector<int32_t> values(8, static_cast<int32_t>(seq));
   wire::Message m = message(type, seq, values.size());
-  if (type == wire::Type::kGrad) m.bitmap = bit_of(Rank{0});
+  if (type == wire::Type::kGrad) m.bitmap = WorkerSet::of(Rank{0});
   if (type == wire::Type::kResult) m.origin = wire::Origin::kSwitch;
   return encode(envelope(from, to), m, std::as_bytes(std::span(values)));
 }

@@ -46,7 +46,7 @@ inline wire::Message memif_message(wire::Type type, uint32_t seq, uint32_t slot_
   m.seq = seq;
   m.elements = static_cast<uint16_t>(slot_bytes / sizeof(int32_t));
   m.operation_elements = UINT32_MAX;
-  m.bitmap = bit_of(kMemifRank);
+  m.bitmap = WorkerSet::of(kMemifRank);
   m.rank = kMemifRank;
   return m;
 }

@@ -22,7 +22,7 @@ Bytes payload_of(uint32_t seq) {
 wire::Message grad_of(uint32_t worker, uint32_t seq) {
   wire::Message m = message(wire::Type::kGrad, seq, kElements);
   m.rank = Rank(static_cast<uint8_t>(worker));
-  m.bitmap = bit_of(m.rank);
+  m.bitmap = WorkerSet::of(m.rank);
   return m;
 }
 

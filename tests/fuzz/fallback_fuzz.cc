@@ -31,7 +31,7 @@ class Run {
     config_.bind_at_once = input.flag();
     config_.instance = input.below(3);
     config_.min_epoch = input.below(3);
-    full_ = full_bitmap(config_.workers);
+    full_ = WorkerSet::first(config_.workers);
     fallback_.emplace(config_);
   }
 
@@ -78,21 +78,21 @@ class Run {
     message.rank = Rank{static_cast<uint8_t>(input_.below(config_.workers))};
     message.instance = config_.instance + input_.below(4) / 3;
     message.epoch = input_.below(4);
-    Bitmap bits = full_;
+    WorkerSet workers = full_;
     if (type == Type::kPart) {
-      bits &= input_.byte();
-      if (bits == 0) bits = bit_of(message.rank);
-      if (std::has_single_bit(bits) && input_.flag()) message.flags = wire::kFlagRaw;
+      workers &= WorkerSet::from_bits(input_.byte());
+      if (workers.empty()) workers = WorkerSet::of(message.rank);
+      if (workers.is_single() && input_.flag()) message.flags = wire::kFlagRaw;
     } else if (type == Type::kDefer) {
-      bits = bit_of(message.rank);
+      workers = WorkerSet::of(message.rank);
       if (input_.flag()) message.flags = wire::kFlagRaw;
     }
-    message.bitmap = bits;
+    message.bitmap = workers;
     const uint32_t bytes = wire::payload_bytes(message);
     INA_FUZZ_CHECK(!wire::validate(message, bytes, fuzz::kSlotBytes));
     if (type == Type::kHave) known_[seq] |= full_;
-    if (bytes != 0) known_[seq] |= bits;
-    const auto payload = fuzz::sum_of(kJob, seq, bits);
+    if (bytes != 0) known_[seq] |= workers;
+    const auto payload = fuzz::sum_of(kJob, seq, workers);
     const uint64_t dropped = fallback_->counters().dropped;
     fallback_->on_message(message, bytes == 0 ? nullptr : payload.data());
     // I3: a question is answered, or the others are asked; at the latest when it comes again.
@@ -138,11 +138,11 @@ class Run {
 
   Input& input_;
   FallbackConfig config_;
-  Bitmap full_ = 0;
+  WorkerSet full_;
   std::optional<Fallback> fallback_;
   uint32_t base_ = 0;
   bool hostile_ = false;
-  std::map<uint32_t, Bitmap> known_;  ///< contributions that have been offered
+  std::map<uint32_t, WorkerSet> known_;  ///< contributions that have been offered
 };
 
 }  // namespace

@@ -39,7 +39,7 @@ struct alignas(64) Line {
 struct Job {
   JobSpec spec;
   std::vector<Line> results;
-  std::vector<Bitmap> seen;
+  std::vector<WorkerSet> seen;
   std::unique_ptr<Fallback> spill;
 };
 
@@ -176,14 +176,14 @@ class Run {
     const auto rank = Rank{static_cast<uint8_t>(input_.below(spec.workers))};
     const uint8_t options = input_.byte();
     wire::Message message = fuzz::message_of(Type::kGrad, seq, spec.workers);
-    message.bitmap = bit_of(rank);
+    message.bitmap = WorkerSet::of(rank);
     message.rank = rank;
     message.priority = options;
     message.epoch = spec.epoch;
     if (options % 16 == 1) --message.epoch;
     if (options % 64 == 2) ++message.epoch;
     if (options == 255) ++message.operation;  // the workers disagree
-    enqueue(kHonest, rank, message, fuzz::sum_of(kHonest, seq, bit_of(rank)));
+    enqueue(kHonest, rank, message, fuzz::sum_of(kHonest, seq, WorkerSet::of(rank)));
   }
 
   /// Messages between the honest job's workers and its fallback.
@@ -198,7 +198,7 @@ class Run {
     auto rank = Rank{static_cast<uint8_t>(options % spec.workers)};
     message.instance = spec.instance;
     message.epoch = spec.epoch;
-    Bitmap bits = message.bitmap;
+    WorkerSet workers = message.bitmap;
     if (message.type >= Type::kRemind || message.type == Type::kPoll ||
         message.type == Type::kResult) {
       // From the fragment's home, mostly. A fallback within the lane speaks for itself.
@@ -208,12 +208,12 @@ class Run {
       message.instance += options / 64;
     } else if (message.type == Type::kDefer) {
       if (options & 64) message.flags = wire::kFlagRaw;
-      bits = bit_of(rank);
+      workers = WorkerSet::of(rank);
     }
     message.rank = rank;
     enqueue(kHonest, rank, message,
             wire::payload_bytes(message) == 0 ? std::vector<std::byte>()
-                                              : fuzz::sum_of(kHonest, seq, bits));
+                                              : fuzz::sum_of(kHonest, seq, workers));
   }
 
   void enqueue_hostile() {
@@ -325,11 +325,11 @@ class Run {
   void check_part(const Emission& emission) {
     const wire::Message& message = emission.message;
     INA_FUZZ_CHECK(emission.to == Emission::To::kFallback);
-    INA_FUZZ_CHECK(message.bitmap != 0 && (message.bitmap & ~full()) == 0);
+    INA_FUZZ_CHECK(!message.bitmap.empty() && full().covers(message.bitmap));
     INA_FUZZ_CHECK(message.epoch == jobs_[kHonest].spec.epoch);
     INA_FUZZ_CHECK(is_sum(emission, message.bitmap));
     // Some policies keep a sum that they have sent, and send the same again when reminded.
-    Bitmap& frozen = frozen_[message.seq];
+    WorkerSet& frozen = frozen_[message.seq];
     if (scheduler::traits(shape_.policy.kind).held_until_acknowledged && frozen == message.bitmap)
       return;
     leave(message.seq, message.bitmap);
@@ -337,9 +337,9 @@ class Run {
   }
 
   /// I1: a contribution leaves the switch once.
-  void leave(uint32_t seq, Bitmap bits) {
-    INA_FUZZ_CHECK((left_[seq] & bits) == 0);
-    left_[seq] |= bits;
+  void leave(uint32_t seq, WorkerSet workers) {
+    INA_FUZZ_CHECK(!left_[seq].intersects(workers));
+    left_[seq] |= workers;
   }
 
   void check_sent(JobIndex job, Rank rank, const Emission& emission) {
@@ -367,10 +367,10 @@ class Run {
     INA_FUZZ_CHECK(c.slots_used <= shape_.slots);
   }
 
-  Bitmap full() const { return full_bitmap(jobs_[kHonest].spec.workers); }
-  static bool is_sum(const Emission& emission, Bitmap bits) {
+  WorkerSet full() const { return WorkerSet::first(jobs_[kHonest].spec.workers); }
+  static bool is_sum(const Emission& emission, WorkerSet workers) {
     return fuzz::is_sum(emission.payload, emission.payload_bytes, kHonest, emission.message.seq,
-                        bits);
+                        workers);
   }
 
   Input& input_;
@@ -389,8 +389,8 @@ class Run {
   uint64_t fates_[3] = {};
   static constexpr uint32_t kSeveral = ~0u;
   std::map<uint32_t, uint32_t> only_of_row_;  ///< fragment, or kSeveral, whose result it had
-  std::map<uint32_t, Bitmap> left_;           ///< of the honest job, in this epoch
-  std::map<uint32_t, Bitmap> frozen_;         ///< sums that have been sent and may be sent again
+  std::map<uint32_t, WorkerSet> left_;        ///< of the honest job, in this epoch
+  std::map<uint32_t, WorkerSet> frozen_;      ///< sums that have been sent and may be sent again
 };
 
 }  // namespace

@@ -170,7 +170,7 @@ void forged_results(Forge& forge, uint64_t i) {
   message.type = i / 4 % 2 == 0 ? Type::kResult : Type::kPoll;
   message.origin = i / 8 % 2 == 0 ? wire::Origin::kSwitch : wire::Origin::kFallback;
   message.phase = wire::Phase::kBind;
-  message.bitmap = 3;
+  message.bitmap = WorkerSet::first(2);
   forge.encode(envelope, message, wire::payload_bytes(message));
 }
 
@@ -331,7 +331,7 @@ void forged_ranks(Forge& forge, uint64_t i) {
   const Tenant& tenant = forge.tenant("lone");
   Message message = grad(forge, tenant, i / 2 % tenant.window, 0);
   message.rank = Rank{static_cast<uint8_t>(i % 65)};
-  message.bitmap = i % 2 == 0 ? ~Bitmap{0} : Bitmap{2};
+  message.bitmap = i % 2 == 0 ? WorkerSet::first(kMaxWorkers) : WorkerSet::of(Rank{1});
   forge.from_tenant(tenant, 0, message);
 }
 

@@ -26,7 +26,7 @@ wire::Message Forge::grad(uint32_t epoch, uint32_t seq, Rank rank, uint32_t slot
   message.type = wire::Type::kGrad;
   message.epoch = epoch;
   message.seq = seq;
-  message.bitmap = bit_of(rank);
+  message.bitmap = WorkerSet::of(rank);
   message.rank = rank;
   message.dtype = DType::kInt32;
   message.op = Op::kSum;

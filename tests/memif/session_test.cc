@@ -115,7 +115,7 @@ wire::Message grad(Rank rank) {
   m.collective = Collective::kAllReduce;
   m.elements = 2;
   m.operation_elements = 2;
-  m.bitmap = bit_of(rank);
+  m.bitmap = WorkerSet::of(rank);
   return m;
 }
 

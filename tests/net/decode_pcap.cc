@@ -2,7 +2,6 @@
 // in its form:
 //   decode_pcap FILE
 // Frames that are not INA are left out; an INA frame that cannot be read ends it with 1.
-#include <bit>
 #include <cinttypes>
 #include <cstdio>
 #include <string>
@@ -28,7 +27,7 @@ void print(const Frame& frame) {
   std::printf("%d\t%" PRIu32 "\t0x%016" PRIx64 "\t%" PRIu32 "\t%" PRIu32 "\t0x%016" PRIx64
               "\t%d\t%" PRIu64 "\t%" PRIu32 "\t%d\t%d\t%d\t%d\t%d\t%d\t%d",
               static_cast<int>(m.type), value(frame.envelope.job), frame.envelope.job_key, m.epoch,
-              m.seq, m.bitmap, std::popcount(m.bitmap), m.operation_elements, m.operation,
+              m.seq, m.bitmap.bits(), m.bitmap.size(), m.operation_elements, m.operation,
               m.elements, static_cast<int>(m.dtype), static_cast<int>(m.op),
               static_cast<int>(value(m.rank)), m.priority, static_cast<int>(m.origin),
               static_cast<int>(m.phase));

@@ -115,7 +115,7 @@ Entry RawWorker::next_contribution() {
   Entry entry;
   wire::Message& message = entry.message;
   message.type = wire::Type::kGrad;
-  message.bitmap = 1;
+  message.bitmap = WorkerSet::of(Rank{0});
   message.seq = next_;
   message.operation = next_++;
   message.operation_elements = message.elements = 16;

@@ -84,7 +84,7 @@ struct Rack::Job {
   uint32_t instance = 0;
   std::vector<Worker> workers;
   Lines results;
-  std::vector<Bitmap> seen;
+  std::vector<WorkerSet> seen;
   std::vector<uint8_t> parked_at;
   std::vector<aggregator::GivenResult> given;
   std::unique_ptr<aggregator::Fallback> fallback;  ///< homes dedicated and spill
@@ -148,7 +148,7 @@ Seq Rack::results_end(const Job& job) {
 
 void Rack::add_to_switch(Job& job) {
   job.results.assign(2 * size_t{job.config.window} * kSlotBytes / sizeof(Line), {});
-  job.seen.assign(aggregator::JobSpec::seen_words(job.config.window, 1), 0);
+  job.seen.assign(aggregator::JobSpec::seen_words(job.config.window, 1), {});
   aggregator::JobSpec spec;
   spec.id = JobId{100u + job.index};
   spec.epoch = job.epoch;

@@ -31,7 +31,7 @@ class MemoryJob {
     aggregator_ =
         std::make_unique<aggregator::Aggregator>(shape, std::as_writable_bytes(std::span(rows_)));
     results_.resize(2 * size_t{kWindow} * slot_bytes / sizeof(Line));
-    seen_.assign(aggregator::JobSpec::seen_words(kWindow, 1), 0);
+    seen_.assign(aggregator::JobSpec::seen_words(kWindow, 1), {});
     aggregator::JobSpec spec;
     spec.id = JobId{1};
     spec.epoch = 1;
@@ -161,7 +161,7 @@ class MemoryJob {
   const uint32_t lost_of_;
   Nanos now_ = 0;
   std::vector<Line> rows_, results_;
-  std::vector<Bitmap> seen_;
+  std::vector<WorkerSet> seen_;
   std::unique_ptr<aggregator::Aggregator> aggregator_;
   std::vector<Worker> workers_;
 };

@@ -129,7 +129,7 @@ class PacketBuilder {
   PacketBuilder& collective(Collective collective) { return set(message_.collective, collective); }
   PacketBuilder& epoch(uint32_t epoch) { return set(message_.epoch, epoch); }
   PacketBuilder& seq(uint32_t seq) { return set(message_.seq, seq); }
-  PacketBuilder& bitmap(Bitmap bitmap) { return set(message_.bitmap, bitmap); }
+  PacketBuilder& bitmap(WorkerSet bitmap) { return set(message_.bitmap, bitmap); }
   PacketBuilder& flags(uint16_t flags) { return set(message_.flags, flags); }
   PacketBuilder& origin(wire::Origin origin) {
     message_.origin = origin;
@@ -142,7 +142,7 @@ class PacketBuilder {
   PacketBuilder& receiver(uint8_t receiver) { return set(message_.receiver, receiver); }
   /// With the rank's own bit, if it has one.
   PacketBuilder& rank(Rank rank) {
-    message_.bitmap = value(rank) < kMaxWorkers ? bit_of(rank) : 0;
+    message_.bitmap = value(rank) < kMaxWorkers ? WorkerSet::of(rank) : WorkerSet();
     return set(message_.rank, rank);
   }
   /// Sets the elements of the fragment, which becomes the whole operation.

@@ -44,7 +44,7 @@ class ShmSession : public testing::Test {
   bool send_part(int32_t element) {
     wire::Message message;
     message.type = wire::Type::kPart;
-    message.bitmap = 1;
+    message.bitmap = WorkerSet::of(Rank{0});
     message.dtype = DType::kInt32;
     message.op = Op::kSum;
     message.collective = Collective::kAllReduce;

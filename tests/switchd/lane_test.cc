@@ -119,8 +119,8 @@ class LaneTest : public ::testing::Test {
       std::vector<Line>(aggregator::Aggregator::row_memory_bytes(config().shape) / sizeof(Line));
   std::vector<Line> results_[2] = {std::vector<Line>(2 * kWindow * kSlotBytes / sizeof(Line)),
                                    std::vector<Line>(2 * kWindow * kSlotBytes / sizeof(Line))};
-  std::vector<Bitmap> seen_[2] = {std::vector<Bitmap>(2 * kWindow),
-                                  std::vector<Bitmap>(2 * kWindow)};
+  std::vector<WorkerSet> seen_[2] = {std::vector<WorkerSet>(2 * kWindow),
+                                     std::vector<WorkerSet>(2 * kWindow)};
   BusyPort loud_, plain_;
   LaneLink link_;
   Lane<BusyPort> lane_{
@@ -154,7 +154,7 @@ TEST(JobRules, NoLinkLosesBeforeAWorkerHasAttached) {
   aggregator::JobSpec spec;
   rules.fill_spec(job, 0, Seq{}, spec);
   EXPECT_FALSE(spec.links_lose);
-  EXPECT_EQ(spec.parkers, 0u);
+  EXPECT_TRUE(spec.parkers.empty());
 }
 
 TEST_F(LaneTest, AWorkerByAPortForFramesHasALinkThatLoses) {
@@ -222,13 +222,13 @@ TEST_F(LaneTest, SaysWhoseFramesCameInAndWhoseWereDroppedAtWhichPort) {
   envelope.source.ip = 7;
   plain_.witness.note(envelope, Rank{1}, DropReason::kUnknownSource);  // the job is at the other
   const auto first = run(command::FindArrivals{0});
-  EXPECT_EQ(first.heard, Bitmap{0b11});
+  EXPECT_EQ(first.heard, WorkerSet::first(2));
   ASSERT_EQ(first.dropped.size(), 1u);
   EXPECT_EQ(first.dropped[0].port, 1u);
   EXPECT_EQ(first.dropped[0].frames.rank, Rank{1});
   EXPECT_EQ(first.dropped[0].frames.source.ip, 7u);
   const auto second = run(command::FindArrivals{1});
-  EXPECT_EQ(second.heard, Bitmap{0});
+  EXPECT_EQ(second.heard, WorkerSet());
   EXPECT_TRUE(second.dropped.empty());
   run(command::RemoveJob{0});
   EXPECT_TRUE(plain_.witness.dropped(JobId{1}).empty());
@@ -270,7 +270,7 @@ TEST_F(LaneTest, ASnapshotIsOfTheJobsThatWereAskedForAndOfFragmentsWhereTheyHold
   EXPECT_FALSE(both.jobs[0].waiting);
   EXPECT_EQ(both.jobs[1].counters.slots_held, 1u);
   ASSERT_TRUE(both.jobs[1].waiting);
-  EXPECT_EQ(both.jobs[1].waiting->missing, bit_of(Rank{1}));
+  EXPECT_EQ(both.jobs[1].waiting->missing, WorkerSet::of(Rank{1}));
   asked.find_waiting = false;
   EXPECT_FALSE(run(asked).snapshot.jobs[1].waiting);
   EXPECT_TRUE(run(command::TakeSnapshot{}).snapshot.jobs.empty());
@@ -368,7 +368,7 @@ TEST_F(LaneTraceTest, HasThePacketsOfOneJobUntilItIsFull) {
   EXPECT_EQ(first.message.operation, 9u);
   EXPECT_EQ(first.message.priority, 5);
   EXPECT_EQ(first.state, aggregator::SlotState::kFilling);
-  EXPECT_EQ(first.held, Bitmap{0b10});
+  EXPECT_EQ(first.held, WorkerSet::of(Rank{1}));
   EXPECT_GE(first.time, began);
   const TraceRecord& second = written.records()[1];
   EXPECT_EQ(second.fate, aggregator::Verdict::Fate::kDropped);
@@ -392,7 +392,7 @@ TEST_F(LaneTraceTest, SaysWhichSlotAResultCameFrom) {
   EXPECT_EQ(last.fate, aggregator::Verdict::Fate::kAbsorbed);
   EXPECT_EQ(last.slot, first.slot);
   EXPECT_EQ(last.state, aggregator::SlotState::kEmpty) << "it left";
-  EXPECT_EQ(last.held, Bitmap{0});
+  EXPECT_EQ(last.held, WorkerSet());
   ASSERT_EQ(last.sent_count, 1);
   EXPECT_EQ(last.sent[0].type, wire::Type::kResult);
   EXPECT_EQ(last.sent[0].to, aggregator::Emission::To::kAll);

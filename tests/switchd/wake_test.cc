@@ -22,7 +22,7 @@ client::TxPacket barrier(uint32_t rank, uint32_t seq, uint32_t epoch) {
   packet.message.op = Op::kSum;
   packet.message.collective = Collective::kBarrier;
   packet.message.rank = Rank{static_cast<uint8_t>(rank)};
-  packet.message.bitmap = Bitmap{1} << rank;
+  packet.message.bitmap = WorkerSet::of(Rank{static_cast<uint8_t>(rank)});
   packet.message.operation = seq;
   packet.message.seq = seq;
   packet.message.epoch = epoch;

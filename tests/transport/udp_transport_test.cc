@@ -135,7 +135,7 @@ wire::Message message(wire::Type type, uint32_t seq, size_t payload_bytes) {
   message.op = Op::kSum;
   message.collective = Collective::kAllReduce;
   message.origin = wire::Origin::kSwitch;
-  message.bitmap = 1;
+  message.bitmap = WorkerSet::of(Rank{0});
   return message;
 }
 

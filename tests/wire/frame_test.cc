@@ -164,7 +164,7 @@ TEST(Frame, RoundTripOfEveryField) {
   envelope_with([](auto& e) { e.job = JobId{~0u}; });
   envelope_with([](auto& e) { e.job_key = ~uint64_t{0}; });
   envelope_with([](auto& e) { e.tag = ~uint64_t{0}; });
-  message_with([](auto& m) { m.bitmap = ~uint64_t{0}; });
+  message_with([](auto& m) { m.bitmap = WorkerSet::first(kMaxWorkers); });
   message_with([](auto& m) { m.operation_elements = ~uint64_t{0}; });
   message_with([](auto& m) { m.operation = ~0u; });
   message_with([](auto& m) { m.epoch = ~0u; });
@@ -411,8 +411,8 @@ std::vector<Fixture> fixtures() {
       {"STALE with a payload", grad().type(Type::kStale).payload(Bytes(4)).build(), kBadLength},
       {"rank 65", grad().rank(Rank{65}).build(), kBadRank},
       {"rank 255", grad().rank(Rank{255}).build(), kBadRank},
-      {"part of nobody", grad().type(Type::kPart).bitmap(0).build(), kBadRank},
-      {"parked sum of nobody", grad().type(Type::kPark).bitmap(0).build(), kBadRank},
+      {"part of nobody", grad().type(Type::kPart).bitmap({}).build(), kBadRank},
+      {"parked sum of nobody", grad().type(Type::kPark).bitmap({}).build(), kBadRank},
   };
 }
 

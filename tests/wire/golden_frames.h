@@ -17,7 +17,7 @@ inline PacketBuilder golden_grad() {
   message.type = wire::Type::kGrad;
   message.epoch = 3;
   message.seq = 4097;
-  message.bitmap = 1u << 2;
+  message.bitmap = WorkerSet::of(Rank{2});
   message.operation_elements = 772;
   message.operation = 12;
   message.elements = 4;
@@ -44,7 +44,7 @@ inline PacketBuilder golden_every_field() {
   message.type = wire::Type::kDefer;
   message.epoch = 0x21222324;
   message.seq = 0x31323334;
-  message.bitmap = 0x4142434445464748;
+  message.bitmap = WorkerSet::from_bits(0x4142434445464748);
   message.operation_elements = 0x5152535455565758;
   message.operation = 0x61626364;
   message.elements = 3;

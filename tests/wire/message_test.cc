@@ -27,7 +27,7 @@ Message grad(DType dtype, Op op, uint16_t elements) {
   message.collective = Collective::kAllReduce;
   message.elements = elements;
   message.operation_elements = elements;
-  message.bitmap = 1;
+  message.bitmap = WorkerSet::of(Rank{0});
   return message;
 }
 
@@ -108,7 +108,7 @@ TEST(Validate, WhatIsMovedFillsARowWithItsElements) {
   message.collective = Collective::kAllGather;
   EXPECT_EQ(wire::validate(message, 200, 256), std::nullopt);
   message.type = Type::kPart;
-  message.bitmap = 7;
+  message.bitmap = WorkerSet::first(3);
   EXPECT_EQ(wire::payload_bytes(message), 200u);
   EXPECT_EQ(wire::validate(message, 200, 256), std::nullopt);
 }
@@ -190,7 +190,7 @@ TEST(Validate, PartialSumsNeedContributors) {
     Message message = grad(DType::kFloat32, Op::kSum, 4);
     message.type = type;
     EXPECT_EQ(verdict(message, 16), "valid");
-    message.bitmap = 0;
+    message.bitmap = {};
     EXPECT_EQ(verdict(message, 16), "bad_rank");
   }
 }
@@ -234,7 +234,7 @@ TEST(HeaderCheck, SaysWhatValidateSays) {
       [&](Message& m) {
         m.operation_elements = one_of({0, 3, 4, 100});
       },
-      [&](Message& m) { m.bitmap = below(3); },
+      [&](Message& m) { m.bitmap = WorkerSet::from_bits(below(3)); },
       [&](Message& m) { m.seq = random(); },
   };
   uint32_t valid = 0;

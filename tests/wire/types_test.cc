@@ -1,4 +1,4 @@
-// Sequence arithmetic, bitmaps, and the sizes that follow from a data type.
+// Sequence arithmetic, and the sizes that follow from a data type.
 #include "wire/types.h"
 
 #include <gtest/gtest.h>
@@ -62,15 +62,6 @@ TEST(SeqArithmetic, Basics) {
   EXPECT_EQ((seq + 5) - seq, 5u);
   EXPECT_EQ(seq - uint64_t{1}, Seq{k32 - 1});
   EXPECT_LT(seq - uint64_t{1}, seq);
-}
-
-TEST(Bitmaps, FullHasExactlyTheWorkers) {
-  for (uint32_t workers = 1; workers <= kMaxWorkers; ++workers) {
-    Bitmap all = 0;
-    for (uint32_t rank = 0; rank < workers; ++rank) all |= bit_of(Rank{static_cast<uint8_t>(rank)});
-    EXPECT_EQ(full_bitmap(workers), all) << workers;
-  }
-  EXPECT_EQ(full_bitmap(kMaxWorkers), std::numeric_limits<Bitmap>::max());
 }
 
 TEST(ElementsPerFragment, IsSlotOverAccumulator) {
