@@ -49,8 +49,8 @@ class Headers:
     def find(self):
         for folder, folders, files in os.walk(self.root):
             at = pathlib.Path(folder).relative_to(self.root)
-            # Tests' headers have GoogleTest before them in any case.
-            folders[:] = [f for f in folders if f not in (".git", "tests") and not f.startswith("build")
+            # Tests' headers have GoogleTest before them in any case. The build compiles a precompiled header (pch) alone.
+            folders[:] = [f for f in folders if f not in (".git", "tests", "pch") and not f.startswith("build")
                           and str(at / f) not in self.elsewhere]
             for file in files:
                 # Highway's per-target code is included several times on purpose.
@@ -163,6 +163,7 @@ def self_test():
         "shown by the build": ({"a.h": "A a();", "a.cc": '#include "a.h"'}, ()),
         "many at a time": (
             {"a.h": "A a();", "a.cc": '#include "a.h"', "meson.build": "'unity=on'"}, ("a.h",)),
+        "precompiled": ({"pch/a.h": "A a();"}, ()),
         "a test's": ({"tests/a.h": "A a();"}, ()),
     }
     for name, (texts, wanted) in cases.items():

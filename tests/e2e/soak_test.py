@@ -71,7 +71,7 @@ class SoakTest(unittest.TestCase):
         with tempfile.TemporaryDirectory(prefix="ina-soak-test-") as folder:
             report = pathlib.Path(folder) / "soak.json"
             done = subprocess.run([sys.executable, SCRIPTS / "soak.py", "--build", BUILD, "--seconds",
-                                   str(SECONDS), "--pause-us", str(PAUSE_US), "--sample-every", "2", "--json",
+                                   str(SECONDS), "--pause-us", str(PAUSE_US), "--sample-every", "2", "--raw",
                                    report], text=True, capture_output=True, timeout=DEADLINE_S, check=False)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             found = json.loads(report.read_text())
@@ -79,10 +79,10 @@ class SoakTest(unittest.TestCase):
         self.assertTrue(found["meta"]["command"].startswith("scripts/soak.py "), found["meta"])
         # A soak that has done nothing proves nothing.
         self.assertGreater(found["operations"], 0)
-        self.assertGreater(len(found["samples"]), 1)
+        self.assertGreater(len(found["raw"]), 1)
         self.assertGreaterEqual(sum(found["events"].values()), 3, found["events"])
         root = os.geteuid() == 0
-        self.assertEqual({"mbufs" in sample for sample in found["samples"]}, {root})
+        self.assertEqual({"mbufs" in sample for sample in found["raw"]}, {root})
         self.assertEqual("No mbufs were counted" in done.stdout, not root)
 
 
