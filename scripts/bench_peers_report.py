@@ -77,10 +77,11 @@ HEADER = (f"{'collective':>14} {'ranks':>5} {'bytes':>10} {'buffers':>10} {'ours
 
 def table_line(row):
     peers = " ".join(cell(row["peers"][f"{peer}_us"], '10.1f') for peer in PEERS)
+    modes = row["raw"]["modes"]
     return (f"{row['collective']:>14} {row['ranks']:5d} {row['bytes']:10d} {row['buffers']:>10} "
             f"{cell(row['ours_us'], '10.1f')} {peers} "
             f"{cell(row['ratio_vs_best_network_peer'], '9.2f')} "
             f"{cell(row['ratio_vs_openmpi_shm'], '10.2f')} "
             f"{cell(row['ratio_vs_openmpi_default'], '6.2f')} {cell(row['ratio_vs_mpich'], '7.2f')} "
-            f"{row['modes']['near']['samples']:5d} {row['modes']['far']['samples']:4d} "
+            f"{modes['near']['samples']:5d} {modes['far']['samples']:4d} "
             f"{cell(row['core_round_trip_ns'], '6.0f')}")

@@ -4,6 +4,7 @@
     bench_mpi_suites_test.py
 """
 
+import argparse
 import json
 import pathlib
 import sys
@@ -24,6 +25,10 @@ REPORT = ("ina: MPI_Allreduce                        60         12288768  the sw
           "ina: MPI_Allreduce                         3                   MPI: type and operation are not offered\n")
 
 
+def rows_of(path, run="all"):
+    return suites.Rows(argparse.Namespace(json=path, raw=None, run=run))
+
+
 class SuiteCase(unittest.TestCase):
     def setUp(self):
         holder = tempfile.TemporaryDirectory(prefix="ina-suites-")
@@ -33,7 +38,7 @@ class SuiteCase(unittest.TestCase):
         (self.source / "test/test_op.py").touch()
         (self.source / "build/lib.of-some-name").mkdir(parents=True)
         self.file = self.source / "suites.json"
-        self.rows = suites.Rows(self.file, missing_only=False)
+        self.rows = rows_of(self.file)
         self.ran = []
         self.addCleanup(setattr, suites, "mpirun", suites.mpirun)
         self.addCleanup(setattr, suites, "built", suites.built)
@@ -115,8 +120,8 @@ class ProgramsTest(SuiteCase):
 class FileTest(SuiteCase):
     """Rows of several runs in one file."""
 
-    def again(self, **options):
-        self.rows, self.ran = suites.Rows(self.file, **options), []
+    def again(self, run):
+        self.rows, self.ran = rows_of(self.file, run), []
 
     def read(self):
         return json.loads(self.file.read_text("utf-8"))["rows"]
@@ -129,7 +134,7 @@ class FileTest(SuiteCase):
         (self.source / "test/test_win.py").touch()
         self.run_suite(plain=PASSED, ina=PASSED)
         before = self.read()
-        self.again(missing_only=False)
+        self.again("all")
         self.rows.origin["commit"] = "later"
         self.run_suite(["win"], plain=PASSED, ina=REPORT + PASSED)
         self.assertEqual(self.ran, ["test_win"] * 2)
@@ -141,26 +146,26 @@ class FileTest(SuiteCase):
     def test_an_interrupted_run_goes_on(self):
         self.run_suite(plain=PASSED, ina=PASSED)
         (self.source / "test/test_win.py").touch()
-        self.again(missing_only=True)
+        self.again("missing")
         self.run_suite(plain=PASSED, ina=FAILED)
         self.assertEqual(self.ran, ["test_win"] * 2)
-        self.again(missing_only=True)
+        self.again("missing")
         self.run_suite(plain=PASSED, ina=PASSED)
         self.assertEqual(self.ran, ["test_win"] * 2, "what has new failures runs again")
-        self.again(missing_only=True)
+        self.again("missing")
         self.run_suite(plain=PASSED, ina=PASSED)
         self.assertEqual((self.ran, len(self.read())), ([], 2))
 
     def test_what_hangs_after_others_have_run_is_no_failed_start(self):
         self.run_suite(plain=PASSED, ina=PASSED)
         (self.source / "test/test_win.py").touch()
-        self.again(missing_only=True)
+        self.again("missing")
         self.assertEqual(self.run_suite(plain=None, ina=None)["unfinished_plain"], ["test_win"])
 
     def test_a_row_of_a_whole_suite_gives_way_to_modules(self):
         whole = {"suite": "mpi4py", "mpi": "openmpi", "ranks": 2, "tests": 1056, "new": []}
         self.file.write_text(json.dumps({"rows": [whole, {**whole, "mpi": "mpich"}]}))
-        self.again(missing_only=False)
+        self.again("all")
         self.run_suite(plain=PASSED, ina=PASSED)
         self.assertEqual([(row["mpi"], row["tests"]) for row in self.read()], [("mpich", 1056), ("openmpi", 12)])
 
