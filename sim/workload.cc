@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <fstream>
 #include <optional>
-#include <sstream>
 #include <stdexcept>
 
 #include "common/yaml/tree.h"
@@ -29,11 +27,9 @@ constexpr double kMost = 1e12;
 }
 
 Node read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) throw std::invalid_argument(fmt::format("cannot read {}", path));
-  yaml::Tree tree = yaml::parse(text.str(), path);
+  const auto text = yaml::read_file(path);
+  if (!text) throw std::invalid_argument(fmt::format("cannot read {}", path));
+  yaml::Tree tree = yaml::parse(*text, path);
   if (!tree.errors.empty()) throw std::invalid_argument(tree.errors.front().to_string());
   return std::move(tree.root);
 }

@@ -231,8 +231,7 @@ std::string Error::to_string() const {
 std::string printable(std::string_view text) {
   size_t bytes = std::min<size_t>(text.size(), 48);
   // Do not cut a UTF-8 sequence in two.
-  while (bytes != 0 && bytes < text.size() && (static_cast<uint8_t>(text[bytes]) & 0xc0) == 0x80)
-    --bytes;
+  while (bytes != 0 && bytes < text.size() && is_continuation(text[bytes])) --bytes;
   const std::string out = ina::printable(text.substr(0, bytes));
   return bytes < text.size() ? out + "..." : out;
 }

@@ -57,7 +57,7 @@ tl::expected<std::string, std::vector<Error>> read_file(const std::string& path)
 
 /// A user's text as it may be printed in a message: shortened, without control characters.
 std::string printable(std::string_view text);
-/// "list", "map", "nothing" or the printable text itself.
+/// "a list", "a map", "nothing" or the printable text itself.
 std::string describe(const Node& node);
 
 }  // namespace ina::yaml

@@ -261,6 +261,7 @@ struct Config {
 
 /// Bytes of headers that count against a port's MTU: IPv4, UDP, INA.
 inline constexpr uint32_t kHeaderBytesInMtu = 20 + 8 + 72;
+
 using ConfigError = yaml::Error;
 using yaml::kMaxFileBytes;
 using yaml::Node;
