@@ -14,7 +14,7 @@
 
 namespace ina::perf {
 
-inline constexpr int kMaxRanks = 64;
+inline constexpr int kMaxRanks = INA_MAX_WORLD_SIZE;
 inline constexpr size_t kMaxSamples = 20'000;
 
 /// Every rank must make the same calls in the same order. Values come back the same on all ranks.

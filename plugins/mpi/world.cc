@@ -56,7 +56,7 @@ void World::join(std::unique_ptr<Launcher> launcher) {
   launcher.reset();
   if (!why_not_.empty()) return;
   make_team();
-  if (members_.size() <= kMostRanks) join_job();
+  if (members_.size() <= INA_MAX_WORLD_SIZE) join_job();
 }
 
 /// All processes come to the same members, or find that they are not among them.

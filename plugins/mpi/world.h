@@ -113,6 +113,5 @@ class World {
 
 /// For calls without a limit of time, as MPI's have none: libina takes a year as none.
 constexpr int64_t kNoLimitUs = int64_t{365} * 24 * 3600 * 1'000'000;
-constexpr int kMostRanks = 64;
 
 }  // namespace ina::mpi

@@ -1,12 +1,15 @@
 #include "plugins/torch/continuations.h"
 
-#include <thread>
 #include <utility>
 #include <vector>
+
+#include <ATen/ThreadLocalState.h>
 
 #include "plugins/torch/dispatcher.h"
 
 namespace ina::plugin {
+
+using c10::ivalue::Future;
 
 namespace {
 
@@ -59,19 +62,42 @@ size_t Continuations::depth_of_thread() {
   return thread_depth;
 }
 
-void Continuations::add(std::shared_ptr<Operation> operation, std::function<void()> next,
-                        std::chrono::microseconds pause) {
+void Continuations::add(Awaited awaited, std::function<void()> next) {
   {
     const std::lock_guard lock(mutex_);
-    entries_.push_back({operation, std::move(next), Clock::now() + pause});
+    entries_.push_back({std::move(awaited.done), std::move(next)});
   }
-  operation->when_done([self = shared_from_this()] { self->begin(); });
+  awaited.when_done([self = shared_from_this()] { self->begin(); });
+}
+
+void Continuations::add(const std::shared_ptr<Operation>& operation, std::function<void()> next) {
+  add({[operation] { return operation->done(); },
+       [operation](std::function<void()> then) { operation->when_done(std::move(then)); }},
+      std::move(next));
+}
+
+FuturePtr Continuations::make_turn(const FuturePtr& future) const {
+  if (thread_depth > depth_) return {};
+  return c10::make_intrusive<Future>(future->elementType());
+}
+
+void Continuations::take_turn(const FuturePtr& future, const FuturePtr& turn) {
+  // Continuations see PyTorch's thread-local state of the thread that asks for them.
+  std::function<void()> complete = at::wrapPropagateTLSState([future, turn] {
+    if (future->hasError()) return turn->setError(future->exception_ptr());
+    turn->markCompleted(future->constValue());
+  });
+  add({[future] { return future->completed(); },
+       [future](std::function<void()> then) {
+         future->addCallback([then = std::move(then)](Future& /*ended*/) { then(); });
+       }},
+      std::move(complete));
 }
 
 /// If they can go on.
 void Continuations::begin() {
   const std::lock_guard lock(mutex_);
-  if (running_ || entries_.empty() || !entries_.front().operation->done()) return;
+  if (running_ || entries_.empty() || !entries_.front().done()) return;
   running_ = true;
   Dispatcher::for_continuations().run([self = shared_from_this()] { self->run(); });
 }
@@ -80,7 +106,7 @@ void Continuations::run() {
   const size_t before = std::exchange(thread_depth, depth_ + 1);
   for (;;) {
     std::unique_lock lock(mutex_);
-    if (entries_.empty() || !entries_.front().operation->done()) {
+    if (entries_.empty() || !entries_.front().done()) {
       running_ = false;
       ended_.notify_all();
       break;
@@ -88,7 +114,6 @@ void Continuations::run() {
     const Entry entry = std::move(entries_.front());
     entries_.pop_front();
     lock.unlock();
-    std::this_thread::sleep_until(entry.begin);
     entry.next();
   }
   thread_depth = before;

@@ -3,12 +3,14 @@
 #include <string>
 #include <utility>
 
+#include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/extension.h>
 
 #include "plugins/python/binding/stats.h"
 #include "plugins/torch/monitored_barrier.h"
 #include "plugins/torch/process_group.h"
 #include "plugins/torch/registered.h"
+#include "plugins/torch/work.h"
 
 namespace ina::plugin {
 
@@ -67,6 +69,23 @@ void stand_by(const Group& parent) {
 
 void hint(const Group& group, uint32_t layer, uint32_t layers, uint64_t remaining_iterations) {
   as_ina(group).job()->set_hints({sizeof(ina_hints), layer, layers, remaining_iterations});
+}
+
+std::shared_ptr<Continuations> continuations_of(const WorkPtr& work) {
+  const auto* const ours = dynamic_cast<const WorkIna*>(work.get());
+  return ours ? ours->order() : nullptr;
+}
+
+/// As PyTorch gives futures to Python.
+using PythonFuture = std::shared_ptr<torch::jit::PythonFutureWrapper>;
+
+PythonFuture make_turn(const Continuations& continuations, const PythonFuture& future) {
+  auto turn = continuations.make_turn(future->fut);
+  return turn ? std::make_shared<torch::jit::PythonFutureWrapper>(std::move(turn)) : nullptr;
+}
+
+void take_turn(Continuations& continuations, const PythonFuture& future, const PythonFuture& turn) {
+  continuations.take_turn(future->fut, turn->fut);
 }
 
 py::dict stats_of(const Group& group) {
@@ -130,6 +149,16 @@ PYBIND11_MODULE(_torch, module) {
   module.def("hint", &hint, py::arg("group"), py::arg("layer"), py::arg("layers"),
              py::arg("remaining_iterations"), release_gil(),
              "Sets the priority of the group's next operations, as ina_set_hints.");
+  py::class_<Continuations, std::shared_ptr<Continuations>>(
+      module, "Continuations", "The continuations of a group's operations of one depth.")
+      .def("make_turn", &make_turn, py::arg("future"),
+           "A future for the next continuation of `future`. None for the caller that is a "
+           "continuation itself, which must not wait for its own end.")
+      .def("take_turn", &take_turn, py::arg("future"), py::arg("turn"), release_gil(),
+           "Completes a future of make_turn() when its turn has come. It must have its "
+           "continuation.");
+  module.def("continuations_of", &continuations_of, py::arg("work"),
+             "Where continuations of `work` wait for their turn. None if they need not.");
   module.def("stats", &stats_of, py::arg("group"),
              "What the group has moved, as ina_stats; zeros before it has joined.");
   module.def(

@@ -20,9 +20,6 @@ namespace {
 
 using c10d::OpType;
 using namespace std::chrono_literals;
-/// A program asks for a future, and then for a continuation. If the future is complete by then, the
-/// continuation runs at once, not at its depth.
-constexpr std::chrono::microseconds kForThen = 300us;
 using Use = Blocks::Use;
 
 /// The one tensor that most calls take, in a list.
@@ -218,7 +215,7 @@ WorkPtr ProcessGroupIna::launch(Call call, const Begin& begin) {
   auto operation = std::make_shared<Operation>(std::move(plan));
   auto work = c10::make_intrusive<WorkIna>(getRank(), call.type, call.title, call.inputs,
                                            std::move(call.outputs), operation, check_);
-  work->set_order(level.continuations, levels().size() > 1 ? kForThen : 0us);
+  work->set_order(level.continuations);
   WorkIna::watch(work);
   ++collectives_;
   try {
@@ -272,7 +269,7 @@ WorkPtr ProcessGroupIna::make_one(OpType type, const char* name, const std::vect
       getRank(), type, nullptr, Tensors{}, TensorLists{std::move(outputs)},
       together(name, std::move(parts), timeout > milliseconds(0) ? timeout : timeout_.load()),
       check_);
-  work->set_order(level_of_thread().continuations, levels().size() > 1 ? kForThen : 0us);
+  work->set_order(level_of_thread().continuations);
   return work;
 }
 

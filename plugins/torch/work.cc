@@ -92,7 +92,7 @@ void WorkIna::complete_future() {
         future->markCompleted(value);
       });
   if (waited_) return complete();
-  if (order_) return order_->add(operation_, std::move(complete), pause_);
+  if (order_) return order_->add(operation_, std::move(complete));
   operation_->when_done(
       [complete = std::move(complete)] { Dispatcher::for_continuations().run(complete); });
 }

@@ -26,12 +26,10 @@ class WorkIna : public c10d::Work {
           void (*check)());
   /// Tells the profiler of its end. Before its operation is started.
   static void watch(const c10::intrusive_ptr<WorkIna>& work);
-  /// Gives a collective the place where its continuations wait for their turn, and the pause after
-  /// they were asked for.
-  void set_order(std::shared_ptr<Continuations> order, std::chrono::microseconds pause) {
-    order_ = std::move(order);
-    pause_ = pause;
-  }
+  /// Gives a collective the place where its continuations wait for their turn.
+  void set_order(std::shared_ptr<Continuations> order) { order_ = std::move(order); }
+  /// Null if its continuations need not wait for a turn: on no rank, or for a message.
+  std::shared_ptr<Continuations> order() const { return waited_ ? nullptr : order_; }
   /// Where the rank will stand from which it has received; of one that receives from any.
   void set_source(std::shared_ptr<const std::atomic<int>> source) { source_ = std::move(source); }
 
@@ -57,7 +55,6 @@ class WorkIna : public c10d::Work {
   void (*const check_)();
   std::shared_ptr<const std::atomic<int>> source_;
   std::shared_ptr<Continuations> order_;
-  std::chrono::microseconds pause_{0};
   std::atomic<bool> waited_ = false;  ///< somebody has seen its end
   std::mutex future_mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;

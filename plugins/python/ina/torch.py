@@ -17,6 +17,7 @@ import os
 import sys
 import time
 import uuid
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -309,6 +310,39 @@ def _with_shutdown(shutdown_backend):
     return shut_down
 
 
+_continuations = weakref.WeakKeyDictionary()   # by future: where its continuations wait for their turn
+
+
+def _with_continuations(get_future):
+    """Notes to which operations futures belong."""
+    @functools.wraps(get_future)
+    def get(work):
+        future = get_future(work)
+        continuations = _torch.continuations_of(work)
+        if continuations is not None:
+            _continuations[future] = continuations
+        return future
+    return get
+
+
+def _in_turn(ask):
+    """Has a continuation of this backend's operations wait for its turn. PyTorch would run it at once
+    on those ranks where the operation has ended already, and what it starts would meet other
+    operations there than on the other ranks."""
+    @functools.wraps(ask)
+    def ask_for_turn(future, callback):
+        continuations = _continuations.get(future)
+        turn = None if continuations is None else continuations.make_turn(future)
+        if turn is None:
+            return ask(future, callback)
+        after = ask(turn, callback)
+        if after is not None:
+            _continuations[after] = continuations
+        continuations.take_turn(future, turn)
+        return after
+    return ask_for_turn
+
+
 def stats(group=None):
     """Returns this rank's counters for the collectives of a group of backend "ina", as a dict.
 
@@ -448,4 +482,7 @@ if hasattr(c10d, "_shutdown_backend"):
 else:
     c10d._update_default_pg = _with_leaving(c10d._update_default_pg)
     dist.destroy_process_group = c10d.destroy_process_group = _with_leaving_of_one(c10d.destroy_process_group)
+c10d.Work.get_future = _with_continuations(c10d.Work.get_future)
+for _name in ("then", "add_done_callback"):
+    setattr(torch._C.Future, _name, _in_turn(getattr(torch._C.Future, _name)))
 dist.monitored_barrier = c10d.monitored_barrier = _with_ina(c10d.monitored_barrier)

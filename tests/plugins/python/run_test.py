@@ -5,6 +5,7 @@
 
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -55,6 +56,12 @@ class RunTest(unittest.TestCase):
         self.assertEqual([line[:5] for line in lines],
                          [["[0]", "0", "2", "0", "0"], ["[1]", "1", "2", "1", "1"]])
         self.assertEqual(lines[0][5], lines[1][5])
+
+    def test_most_ranks_are_those_of_a_job(self):
+        most = int(re.search(r"#define INA_MAX_WORLD_SIZE (\d+)", (ROOT / "include/ina/ina.h").read_text())[1])
+        done = self.run_ranks(most + 1, "true")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(f"a job has 1 to {most} ranks", done.stderr)
 
     def test_failure_ends_all(self):
         begin = time.monotonic()

@@ -78,6 +78,38 @@ def power_sgd(rank, size, layers):
     return [p.grad.double().sum().item() for p in model.parameters()]
 
 
+def late(rank, size, how):
+    """The last rank sees the operations' end before it asks for their continuations, the others ask first.
+    Returns the sum of what the continuations have gathered."""
+    sums = []
+
+    def gather(_):
+        tensor = strided(1)
+        dist.all_reduce(tensor)
+        sums.append(tensor[0, 0].item())
+
+    if rank == size - 1:
+        time.sleep(0.3)
+    futures = [dist.all_reduce(strided(1), async_op=True).get_future() for _ in range(2)]
+    if rank == size - 1:
+        time.sleep(0.3)
+    if how == "then":
+        asked = [future.then(gather) for future in futures]
+        asked.append(asked[0].then(gather))
+        for future in asked:
+            future.wait()
+    elif how == "add_done_callback":
+        for future in futures:
+            future.add_done_callback(gather)
+    else:  # another order than that of the operations
+        for future in [future.then(gather) for future in reversed(futures)]:
+            future.wait()
+    dist.all_reduce(strided(1))
+    while len(sums) < (3 if how == "then" else 2):
+        time.sleep(0.01)
+    return sum(sums)
+
+
 class ContinuationsTest(SwitchTest):
     def test_more_continuations_wait_than_there_were_threads(self):
         self.assertEqual(self.run_ranks(2, many_groups, 40, timeout=TIMEOUT), [{2.0}] * 2)
@@ -85,6 +117,11 @@ class ContinuationsTest(SwitchTest):
     def test_operations_of_continuations_have_an_order(self):
         for found in self.run_ranks(3, many_operations, 60, timeout=TIMEOUT):
             self.assertEqual(found, [])
+
+    def test_continuations_of_what_has_ended_wait_for_their_turn(self):
+        for how, expected in ("then", 6.0), ("add_done_callback", 4.0), ("reversed", 4.0):
+            with self.subTest(how=how):
+                self.assertEqual(self.run_ranks(2, late, how, timeout=TIMEOUT), [expected] * 2)
 
     def test_power_sgd(self):
         for layers in (80, 100):
