@@ -109,69 +109,89 @@ void wait_all(std::vector<Request>& requests) {
   requests.clear();
 }
 
-int run(const Options& options) {
-  Context plain = join(options, "plain", 0);
-  Context coalescing = join(options, "coalescing", options.coalesce_bytes);
-  Tensors tensors(options);
-  std::vector<Request> requests;
-  requests.reserve(tensors.size());
+/// A way to sum all tensors.
+struct Way {
+  const char* name;
+  Context& context;
+  std::function<void(Context&)> sum;
+};
 
-  struct Way {
-    const char* name;
-    Context& context;
-    std::function<void(Context&)> sum;
-  };
-  const Way ways[] = {
+std::vector<Way> ways_of(Context& plain, Context& coalescing, Tensors& tensors,
+                         std::vector<Request>& requests) {
+  return {
       {"blocking", plain,
-       [&](Context& context) {
+       [&tensors](Context& context) {
          for (size_t n = 0; n < tensors.size(); ++n) context.allreduce(tensors.tensor(n));
        }},
       {"asynchronous", plain,
-       [&](Context& context) {
+       [&tensors, &requests](Context& context) {
          start_all(context, tensors, requests);
          wait_all(requests);
        }},
       {"group", plain,
-       [&](Context& context) {
+       [&tensors, &requests](Context& context) {
          Group group(context);
          start_all(context, tensors, requests);
          group.end();
          wait_all(requests);
        }},
       {"coalesced", coalescing,
-       [&](Context& context) {
+       [&tensors, &requests](Context& context) {
          start_all(context, tensors, requests);
          wait_all(requests);
        }},
-      {"one_tensor", plain, [&](Context& context) { context.allreduce(tensors.whole()); }},
+      {"one_tensor", plain, [&tensors](Context& context) { context.allreduce(tensors.whole()); }},
   };
-  using Clock = std::chrono::steady_clock;
-  nlohmann::json samples;
-  std::map<std::string, uint64_t> fragments, wrong_elements;
-  for (int round = 0; round < options.warmup_rounds + options.rounds; ++round)
-    for (const Way& way : ways) {
-      // Once untimed: the first way after the other job finds its memory out of the caches.
-      for (const bool timed : {false, true}) {
-        tensors.fill(round);
-        const uint64_t sent = way.context.stats().fragments_sent;
-        way.context.barrier();
-        const auto begin = Clock::now();
-        way.sum(way.context);
-        const auto took = std::chrono::duration<double, std::micro>(Clock::now() - begin);
-        // The barrier is a fragment too.
-        fragments[way.name] = way.context.stats().fragments_sent - sent - 1;
-        wrong_elements[way.name] += tensors.count_wrong(round);
-        if (timed && round >= options.warmup_rounds) samples[way.name].push_back(took.count());
-      }
+}
+
+class Measurement {
+ public:
+  Measurement(const Options& options, Tensors& tensors) : options_(options), tensors_(tensors) {}
+
+  void run(const Way& way, int round) {
+    // Once untimed: the first way after the other job finds its memory out of the caches.
+    for (const bool timed : {false, true}) {
+      tensors_.fill(round);
+      const uint64_t sent = way.context.stats().fragments_sent;
+      way.context.barrier();
+      const auto begin = Clock::now();
+      way.sum(way.context);
+      const auto took = std::chrono::duration<double, std::micro>(Clock::now() - begin);
+      // The barrier is a fragment too.
+      fragments_[way.name] = way.context.stats().fragments_sent - sent - 1;
+      wrong_elements_[way.name] += tensors_.count_wrong(round);
+      if (timed && round >= options_.warmup_rounds) samples_[way.name].push_back(took.count());
     }
+  }
+  nlohmann::json report() const {
+    return {{"samples_us", samples_},
+            {"fragments", fragments_},
+            {"wrong_elements", wrong_elements_},
+            {"bytes", tensors_.whole().size_bytes()},
+            {"checked_rounds", 2 * (options_.warmup_rounds + options_.rounds)}};
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const Options& options_;
+  Tensors& tensors_;
+  nlohmann::json samples_;
+  std::map<std::string, uint64_t> fragments_, wrong_elements_;
+};
+
+int run(const Options& options) {
+  Context plain = join(options, "plain", 0);
+  Context coalescing = join(options, "coalescing", options.coalesce_bytes);
+  Tensors tensors(options);
+  std::vector<Request> requests;
+  requests.reserve(tensors.size());
+  const std::vector<Way> ways = ways_of(plain, coalescing, tensors, requests);
+  Measurement measurement(options, tensors);
+  for (int round = 0; round < options.warmup_rounds + options.rounds; ++round)
+    for (const Way& way : ways) measurement.run(way, round);
   plain.finalize();
   coalescing.finalize();
-  const nlohmann::json report = {{"samples_us", samples},
-                                 {"fragments", fragments},
-                                 {"wrong_elements", wrong_elements},
-                                 {"bytes", tensors.whole().size_bytes()},
-                                 {"checked_rounds", 2 * (options.warmup_rounds + options.rounds)}};
-  fmt::print("{}\n", report.dump());
+  fmt::print("{}\n", measurement.report().dump());
   return 0;
 }
 

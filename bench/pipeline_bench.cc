@@ -282,75 +282,94 @@ void add_row(const Options& options, const LoadConfig& config) {
   add(options, name, iterations_for(config), measure, config);
 }
 
-void add_rows(const Options& options) {
-  const LoadConfig base;
-  const auto vary = [&](auto change) {
-    LoadConfig config = base;
-    change(config);
-    add_row(options, config);
-  };
-  add_row(options, base);
+/// Adds the base row after a change to it.
+template <class Change>
+void vary(const Options& options, Change&& change) {
+  LoadConfig config;
+  change(config);
+  add_row(options, config);
+}
+
+/// Shapes of the load.
+void add_shapes(const Options& options) {
   for (const uint32_t bytes : {256, 4096, 8192})
-    vary([&](LoadConfig& c) { c.payload_bytes = bytes; });
-  for (const uint32_t fan_in : {2, 4, 16, 32, 64}) vary([&](LoadConfig& c) { c.fan_in = fan_in; });
+    vary(options, [&](LoadConfig& c) { c.payload_bytes = bytes; });
+  for (const uint32_t fan_in : {2, 4, 16, 32, 64})
+    vary(options, [&](LoadConfig& c) { c.fan_in = fan_in; });
   for (const DType dtype : {DType::kInt32, DType::kBFloat16})
-    vary([&](LoadConfig& c) { c.dtype = dtype; });
+    vary(options, [&](LoadConfig& c) { c.dtype = dtype; });
   for (const Named<PolicyKind>& policy : scheduler::kPolicyNames)
-    if (policy.value != base.policy) vary([&](LoadConfig& c) { c.policy = policy.value; });
-  for (const uint32_t jobs : {8, 64}) vary([&](LoadConfig& c) { c.jobs = jobs; });
-  for (const uint32_t ways : {2, 4, 8}) vary([&](LoadConfig& c) { c.ways = ways; });
+    if (policy.value != LoadConfig().policy)
+      vary(options, [&](LoadConfig& c) { c.policy = policy.value; });
+  for (const uint32_t jobs : {8, 64}) vary(options, [&](LoadConfig& c) { c.jobs = jobs; });
+  for (const uint32_t ways : {2, 4, 8}) vary(options, [&](LoadConfig& c) { c.ways = ways; });
   for (const uint32_t jobs : {8, 64})
-    vary([&](LoadConfig& c) {
+    vary(options, [&](LoadConfig& c) {
       c.jobs = jobs;
       c.ways = 4;
     });
-  vary([&](LoadConfig& c) { c.packets_in = Place::kL2; });
-  vary([&](LoadConfig& c) { c.packets_in = Place::kDram; });
-  vary([&](LoadConfig& c) { c.slots_in = Place::kL3; });
+}
+
+/// Where packets and slots lie.
+void add_places(const Options& options) {
+  vary(options, [&](LoadConfig& c) { c.packets_in = Place::kL2; });
+  vary(options, [&](LoadConfig& c) { c.packets_in = Place::kDram; });
+  vary(options, [&](LoadConfig& c) { c.slots_in = Place::kL3; });
   for (const Place packets_in : {Place::kL3, Place::kDram})
     for (const uint32_t bytes : {1024, 8192})
       for (const uint32_t group : {1, 8})
-        vary([&](LoadConfig& c) {
+        vary(options, [&](LoadConfig& c) {
           c.payload_bytes = bytes;
           c.slots_in = Place::kDram;
           c.packets_in = packets_in;
           c.group = group;
         });
+}
+
+/// Contributions to one fragment that come in a burst.
+void add_groups(const Options& options) {
   for (const uint32_t group : {2, 4, 8}) {
-    vary([&](LoadConfig& c) { c.group = group; });
+    vary(options, [&](LoadConfig& c) { c.group = group; });
     for (const uint32_t bytes : {256, 8192})
-      vary([&](LoadConfig& c) {
+      vary(options, [&](LoadConfig& c) {
         c.payload_bytes = bytes;
         c.group = group;
       });
     for (const Place packets_in : {Place::kL2, Place::kDram})
-      vary([&](LoadConfig& c) {
+      vary(options, [&](LoadConfig& c) {
         c.packets_in = packets_in;
         c.group = group;
       });
   }
   for (const DType dtype : {DType::kInt32, DType::kBFloat16})
-    vary([&](LoadConfig& c) {
+    vary(options, [&](LoadConfig& c) {
       c.dtype = dtype;
       c.group = 8;
     });
   for (const Named<PolicyKind>& policy : scheduler::kPolicyNames)
-    if (policy.value != base.policy)
-      vary([&](LoadConfig& c) {
+    if (policy.value != LoadConfig().policy)
+      vary(options, [&](LoadConfig& c) {
         c.policy = policy.value;
         c.group = 8;
       });
-  vary([&](LoadConfig& c) {
+  vary(options, [&](LoadConfig& c) {
     c.ways = 4;
     c.group = 8;
   });
   for (const uint32_t fan_in : {32, 64})
-    vary([&](LoadConfig& c) {
+    vary(options, [&](LoadConfig& c) {
       c.fan_in = fan_in;
       c.group = 8;
     });
+}
+
+void add_rows(const Options& options) {
+  add_row(options, LoadConfig());
+  add_shapes(options);
+  add_places(options);
+  add_groups(options);
   for (const uint32_t bytes : {1024, 8192})
-    vary([&](LoadConfig& c) {
+    vary(options, [&](LoadConfig& c) {
       c.payload_bytes = bytes;
       c.worst_case = true;
       c.jobs = 2;

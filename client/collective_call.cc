@@ -38,8 +38,11 @@ CallRegions::CallRegions(const CollectiveCall& call, uint32_t workers, uint32_t 
       add_receive(0, call.counts[0]);
       return;
     case Collective::kAllToAll:
+      add_all_pairs(call, workers, rank);
+      return;
     case Collective::kPermute:
-      add_pairs(call, workers, rank);
+      add_pair(call.destination, call.counts[0], call.source,
+               call.counted ? call.receive_counts[0] : call.counts[0], rank);
       return;
     default:
       add_shares(call, workers, rank);
@@ -65,20 +68,20 @@ void CallRegions::add_shares(const CollectiveCall& call, uint32_t workers, uint3
       root && (call.collective == Collective::kGather || call.collective == Collective::kScatter);
 }
 
-void CallRegions::add_pairs(const CollectiveCall& call, uint32_t workers, uint32_t rank) {
-  if (call.collective == Collective::kAllToAll) {
-    for (uint32_t other = 0; other < workers; ++other) {
-      add_send(call.displacements[other], call.counts[other]);
-      add_receive(call.receive_displacements[other], call.receive_counts[other]);
-    }
-    own_send = own_receive = rank;
-    copies_own = true;
-    return;
+void CallRegions::add_all_pairs(const CollectiveCall& call, uint32_t workers, uint32_t rank) {
+  for (uint32_t other = 0; other < workers; ++other) {
+    add_send(call.displacements[other], call.counts[other]);
+    add_receive(call.receive_displacements[other], call.receive_counts[other]);
   }
-  if (call.destination != scheduler::kNobody) add_send(0, call.counts[0]);
-  if (call.source != scheduler::kNobody)
-    add_receive(0, call.counted ? call.receive_counts[0] : call.counts[0]);
-  copies_own = call.destination == static_cast<int32_t>(rank);
+  own_send = own_receive = rank;
+  copies_own = true;
+}
+
+void CallRegions::add_pair(int32_t destination, uint64_t sent, int32_t source, uint64_t received,
+                           uint32_t rank) {
+  if (destination != scheduler::kNobody) add_send(0, sent);
+  if (source != scheduler::kNobody) add_receive(0, received);
+  has_own = copies_own = destination == static_cast<int32_t>(rank);
 }
 
 // ---- arguments
@@ -247,9 +250,8 @@ class Checker {
       }
     return {};
   }
-  bool may_be_same(const CallRegions& regions, size_t from, size_t to) const {
-    if (call_.collective == Collective::kPermute && !regions.copies_own) return false;
-    return from == regions.own_send && to == regions.own_receive;
+  static bool may_be_same(const CallRegions& regions, size_t from, size_t to) {
+    return regions.has_own && from == regions.own_send && to == regions.own_receive;
   }
   std::string overlap_text() const {
     switch (call_.collective) {

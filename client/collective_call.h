@@ -55,8 +55,10 @@ struct CallRegions {
 
   std::array<Region, kMaxWorkers> send{}, recv{};
   size_t sends = 0, receives = 0;
-  /// Indices of the regions of `send` and `recv` that may be the same memory: a rank's own block.
+  /// Indices of the regions of `send` and `recv` that may be the same memory, a rank's own block,
+  /// if the collective has one.
   size_t own_send = 0, own_receive = 0;
+  bool has_own = true;
   /// A block for itself, which nobody else sends: it is to be copied.
   bool copies_own = false;
 
@@ -64,7 +66,9 @@ struct CallRegions {
   void add_send(uint64_t offset, uint64_t count) { send[sends++] = {offset, count}; }
   void add_receive(uint64_t offset, uint64_t count) { recv[receives++] = {offset, count}; }
   void add_shares(const CollectiveCall& call, uint32_t workers, uint32_t rank);
-  void add_pairs(const CollectiveCall& call, uint32_t workers, uint32_t rank);
+  void add_all_pairs(const CollectiveCall& call, uint32_t workers, uint32_t rank);
+  void add_pair(int32_t destination, uint64_t sent, int32_t source, uint64_t received,
+                uint32_t rank);
 };
 
 /// Fills in the fields that follow from the rest. INA_ERR_INVALID, with a sentence that names

@@ -73,12 +73,12 @@ struct Direction {
     bool marked;
     bool lost;
   };
-  struct Waiting {
+  struct QueuedFrame {
     Nanos begins;
     uint32_t wire_bytes;
   };
   struct Queue {
-    std::deque<Waiting> waiting;
+    std::deque<QueuedFrame> waiting;
     uint64_t waiting_bytes = 0;
     Nanos wire_free_at = 0;
     std::deque<Flying> flying;

@@ -38,7 +38,7 @@
 #include "switchd/jobs/splits.h"
 #include "switchd/jobs/state_file.h"
 #include "switchd/jobs/transports.h"
-#include "switchd/jobs/waiting.h"
+#include "switchd/jobs/wait_reasons.h"
 #include "switchd/jobs/worker_calls.h"
 #include "switchd/lanes/lanes.h"
 #include "switchd/memory/peer_memory.h"
@@ -132,7 +132,7 @@ class Conductor {
   JobMaker maker_;
   JobOffers offers_;
   DroppedFrames dropped_;
-  Waiting waiting_;
+  WaitReasons wait_reasons_;
   PortWatch port_watch_;
   StatusReport status_;
   Transports transports_;

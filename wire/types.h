@@ -115,6 +115,7 @@ enum class Collective : uint8_t {
   kAllToAll,
   kPermute,  ///< each worker sends to at most one other: also send and receive
 };
+inline constexpr Collective kLastCollective = Collective::kPermute;
 constexpr bool is_moved(Collective c) {
   return c >= Collective::kBroadcast;
 }
@@ -196,7 +197,7 @@ constexpr bool is_bitwise(Op op) {
   return op >= Op::kBand && op <= Op::kBxor;
 }
 constexpr bool is_valid(Collective c) {
-  return c >= Collective::kAllReduce && c <= Collective::kPermute;
+  return c >= Collective::kAllReduce && c <= kLastCollective;
 }
 /// avg is refused for integers: nobody wants a rounded mean. Bitwise operations are refused for
 /// floats.

@@ -71,6 +71,103 @@ int64_t parse_time_us(const std::string& text) {
   return static_cast<int64_t>(value * factor);
 }
 
+/// The options whose values are looked at once all of them are known.
+struct Given {
+  std::string collectives = "allreduce";
+  std::string sizes = "4:256MiB:4";
+  std::string dtypes = "float32";
+  std::string ops = "sum";
+  std::string timeout = "30s";
+  std::string numeric;
+  bool in_place = false;
+  bool both = false;
+  bool quick = false;
+  CLI::Option* sizes_option = nullptr;
+  CLI::Option* seconds_option = nullptr;
+};
+
+void add_load_options(CLI::App& app, Options& options, Given& given) {
+  app.add_option("--ranks", options.ranks,
+                 "fork this many ranks; without it, rank and world size come from the launcher")
+      ->check(command_line::between(1, kMaxRanks));
+  app.add_option("--url", options.url,
+                 "the switch, e.g. shm:/run/ina/switch.sock; {rank} stands for\n"
+                 "the rank's number, as memif ports need; default: INA_URL");
+  app.add_option("--job", options.job, "name of the job");
+  app.add_option(
+         "--collective", given.collectives,
+         "list of allreduce, reduce, reduce-scatter, broadcast, all-gather, gather, scatter,\n"
+         "all-to-all, permute, send-receive (both to the next rank), barrier; or all.\n"
+         "The root is rank 0")
+      ->capture_default_str();
+  given.sizes_option =
+      app.add_option("--sizes", given.sizes,
+                     "bytes of the whole vector, all ranks' blocks together:\n"
+                     "smallest:largest:factor or a list; rounded down to whole elements")
+          ->capture_default_str();
+  app.add_option("--dtype", given.dtypes,
+                 "list of int8, int32, int64, float32, float64, bfloat16, float16, uint8, bool")
+      ->capture_default_str();
+  app.add_option(
+         "--op", given.ops,
+         "list of sum, min, max, avg (of floats only), prod, band, bor, bxor (not of floats)")
+      ->capture_default_str();
+}
+
+void add_measurement_options(CLI::App& app, Options& options, Given& given) {
+  auto* in_place_option =
+      app.add_flag("--inplace", given.in_place, "result over the input; allreduce only");
+  auto* both_option =
+      app.add_flag("--both", given.both, "out of place, and in place; allreduce only");
+  app.add_flag("--registered", options.registered,
+               "inputs in memory that the switch reads, results that all ranks get in memory that\n"
+               "it writes")
+      ->excludes(in_place_option)
+      ->excludes(both_option);
+  app.add_option("--switch-pid", options.switch_pid,
+                 "the switch's process on this machine: measure its CPU time too");
+  app.add_option("--warmup", options.warmup, "operations before the clock runs, for each row")
+      ->check(command_line::between(0, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--iterations", options.iterations, "operations timed; default: by time")
+      ->check(command_line::between(1, static_cast<int>(kMaxSamples)));
+  given.seconds_option = app.add_option("--seconds-per-size", options.seconds_per_size,
+                                        "time for each row without --iterations")
+                             ->check(command_line::between(0.001, 3600.0))
+                             ->capture_default_str();
+  app.add_flag("!--no-check", options.check, "do not verify every element of the results");
+  app.add_option("--numeric", given.numeric, "how sums of floats are made; default: INA_NUMERIC")
+      ->check(CLI::IsMember({"native", "reproducible"}));
+  app.add_option("--timeout", given.timeout, "of each operation")->capture_default_str();
+  app.add_option("--json", options.json_file, "write the rows to this file too");
+  app.add_flag("--quick", given.quick, "4:1MiB:8 and 0.1 seconds a row, unless given");
+}
+
+/// Throws CLI::ValidationError for values that are none.
+void apply(Given given, Options& options) {
+  if (given.quick && given.sizes_option->empty()) given.sizes = "4:1MiB:8";
+  if (given.quick && given.seconds_option->empty()) options.seconds_per_size = 0.1;
+  auto parsed = parse_sizes(given.sizes);
+  if (!parsed) throw CLI::ValidationError(parsed.error());
+  options.sizes_bytes = std::move(*parsed);
+  options.collectives =
+      given.collectives == "all"
+          ? std::vector<Collective>(std::begin(kAllCollectives), std::end(kAllCollectives))
+          : parse_names(given.collectives, kAllCollectives);
+  if ((given.in_place || given.both) && options.collectives != std::vector{Collective::kAllreduce})
+    throw CLI::ValidationError("--inplace and --both are for --collective allreduce alone");
+  options.dtypes = parse_names(given.dtypes, kAllDtypes);
+  options.ops = parse_names(given.ops, kAllOps);
+  options.timeout_us = parse_time_us(given.timeout);
+  if (!given.numeric.empty())
+    options.numeric = given.numeric == "native" ? INA_NUMERIC_NATIVE : INA_NUMERIC_REPRODUCIBLE;
+  // Better now than after an hour of measuring.
+  if (const auto file = OutputFile::open(options.json_file); !file)
+    throw CLI::ValidationError(file.error().text);
+  options.in_place = given.in_place || given.both;
+  options.out_of_place = !given.in_place || given.both;
+}
+
 }  // namespace
 
 tl::expected<std::vector<uint64_t>, std::string> parse_sizes(std::string_view text) {
@@ -109,92 +206,16 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
       "algbw = bytes / time of the slowest rank; busbw = algbw * what a rank's link needs, as\n"
       "nccl-tests have it: 2(n-1)/n of an all-reduce; CPU time is the ranks' own; the switch's is "
       "apart."};
-  std::string collectives = "allreduce";
-  std::string sizes = "4:256MiB:4";
-  std::string dtypes = "float32";
-  std::string ops = "sum";
-  std::string timeout = "30s";
-  std::string numeric;
-  bool in_place = false;
-  bool both = false;
-  bool quick = false;
-  app.add_option("--ranks", options.ranks,
-                 "fork this many ranks; without it, rank and world size come from the launcher")
-      ->check(command_line::between(1, kMaxRanks));
-  app.add_option("--url", options.url,
-                 "the switch, e.g. shm:/run/ina/switch.sock; {rank} stands for\n"
-                 "the rank's number, as memif ports need; default: INA_URL");
-  app.add_option("--job", options.job, "name of the job");
-  app.add_option(
-         "--collective", collectives,
-         "list of allreduce, reduce, reduce-scatter, broadcast, all-gather, gather, scatter,\n"
-         "all-to-all, permute, send-receive (both to the next rank), barrier; or all.\n"
-         "The root is rank 0")
-      ->capture_default_str();
-  auto* sizes_option =
-      app.add_option("--sizes", sizes,
-                     "bytes of the whole vector, all ranks' blocks together:\n"
-                     "smallest:largest:factor or a list; rounded down to whole elements")
-          ->capture_default_str();
-  app.add_option("--dtype", dtypes,
-                 "list of int8, int32, int64, float32, float64, bfloat16, float16, uint8, bool")
-      ->capture_default_str();
-  app.add_option(
-         "--op", ops,
-         "list of sum, min, max, avg (of floats only), prod, band, bor, bxor (not of floats)")
-      ->capture_default_str();
-  auto* in_place_option =
-      app.add_flag("--inplace", in_place, "result over the input; allreduce only");
-  auto* both_option = app.add_flag("--both", both, "out of place, and in place; allreduce only");
-  app.add_flag("--registered", options.registered,
-               "inputs in memory that the switch reads, results that all ranks get in memory that\n"
-               "it writes")
-      ->excludes(in_place_option)
-      ->excludes(both_option);
-  app.add_option("--switch-pid", options.switch_pid,
-                 "the switch's process on this machine: measure its CPU time too");
-  app.add_option("--warmup", options.warmup, "operations before the clock runs, for each row")
-      ->check(command_line::between(0, 1'000'000))
-      ->capture_default_str();
-  app.add_option("--iterations", options.iterations, "operations timed; default: by time")
-      ->check(command_line::between(1, static_cast<int>(kMaxSamples)));
-  auto* seconds_option = app.add_option("--seconds-per-size", options.seconds_per_size,
-                                        "time for each row without --iterations")
-                             ->check(command_line::between(0.001, 3600.0))
-                             ->capture_default_str();
-  app.add_flag("!--no-check", options.check, "do not verify every element of the results");
-  app.add_option("--numeric", numeric, "how sums of floats are made; default: INA_NUMERIC")
-      ->check(CLI::IsMember({"native", "reproducible"}));
-  app.add_option("--timeout", timeout, "of each operation")->capture_default_str();
-  app.add_option("--json", options.json_file, "write the rows to this file too");
-  app.add_flag("--quick", quick, "4:1MiB:8 and 0.1 seconds a row, unless given");
+  Given given;
+  add_load_options(app, options, given);
+  add_measurement_options(app, options, given);
   command_line::check_numbers(app);
   try {
     app.parse(argc, argv);
-    if (quick && sizes_option->empty()) sizes = "4:1MiB:8";
-    if (quick && seconds_option->empty()) options.seconds_per_size = 0.1;
-    auto parsed = parse_sizes(sizes);
-    if (!parsed) throw CLI::ValidationError(parsed.error());
-    options.sizes_bytes = std::move(*parsed);
-    options.collectives =
-        collectives == "all"
-            ? std::vector<Collective>(std::begin(kAllCollectives), std::end(kAllCollectives))
-            : parse_names(collectives, kAllCollectives);
-    if ((in_place || both) && options.collectives != std::vector{Collective::kAllreduce})
-      throw CLI::ValidationError("--inplace and --both are for --collective allreduce alone");
-    options.dtypes = parse_names(dtypes, kAllDtypes);
-    options.ops = parse_names(ops, kAllOps);
-    options.timeout_us = parse_time_us(timeout);
-    if (!numeric.empty())
-      options.numeric = numeric == "native" ? INA_NUMERIC_NATIVE : INA_NUMERIC_REPRODUCIBLE;
-    // Better now than after an hour of measuring.
-    if (const auto file = OutputFile::open(options.json_file); !file)
-      throw CLI::ValidationError(file.error().text);
+    apply(given, options);
   } catch (const CLI::ParseError& error) {
     return command_line::end(app, error, argc > 0 ? argv[0] : "");
   }
-  options.in_place = in_place || both;
-  options.out_of_place = !in_place || both;
   for (int i = 0; i < argc; ++i) options.command += fmt::format("{}{}", i ? " " : "", argv[i]);
   return std::nullopt;
 }

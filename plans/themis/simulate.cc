@@ -123,9 +123,9 @@ void Simulator::push(const Event& event) {
 
 void Simulator::arrive(const Event& event) {
   const Chunk& chunk = (*chunks_)[event.chunk];
-  const Waiting own{key_of(event), event.chunk, event.stage, event.at_ps};
-  std::vector<Waiting>& waiting = links_[chunk.stages[event.stage].dimension].waiting;
-  const auto before = [](const Waiting& a, const Waiting& b) {
+  const PendingStage own{key_of(event), event.chunk, event.stage, event.at_ps};
+  std::vector<PendingStage>& waiting = links_[chunk.stages[event.stage].dimension].waiting;
+  const auto before = [](const PendingStage& a, const PendingStage& b) {
     return std::tie(a.key, a.ready_ps, a.chunk) < std::tie(b.key, b.ready_ps, b.chunk);
   };
   waiting.insert(std::ranges::upper_bound(waiting, own, before), own);
@@ -149,9 +149,10 @@ int64_t Simulator::key_of(const Event& event) const {
 size_t Simulator::next_of_order(const Link& link, uint8_t dimension) const {
   const std::vector<OperationId>& order = (*order_)[dimension];
   if (link.begun == order.size()) return link.waiting.size();
-  const auto next = std::ranges::find(link.waiting, order[link.begun], [](const Waiting& waiting) {
-    return OperationId{waiting.chunk, waiting.stage};
-  });
+  const auto next =
+      std::ranges::find(link.waiting, order[link.begun], [](const PendingStage& waiting) {
+        return OperationId{waiting.chunk, waiting.stage};
+      });
   return static_cast<size_t>(next - link.waiting.begin());
 }
 
@@ -177,13 +178,13 @@ void Simulator::begin_what_can(uint8_t dimension) {
   while (!link.waiting.empty() && link.tx_free_ps <= now_ps_) {
     const size_t next = order_ ? next_of_order(link, dimension) : next_of(link);
     if (next == link.waiting.size()) return;
-    const Waiting waiting = link.waiting[next];
+    const PendingStage waiting = link.waiting[next];
     link.waiting.erase(link.waiting.begin() + static_cast<ptrdiff_t>(next));
     begin(dimension, waiting);
   }
 }
 
-void Simulator::begin(uint8_t dimension, const Waiting& waiting) {
+void Simulator::begin(uint8_t dimension, const PendingStage& waiting) {
   Link& link = links_[dimension];
   const Stage& stage = stage_of(waiting);
   Operation operation{.id = {waiting.chunk, waiting.stage}, .ready_ps = waiting.ready_ps};

@@ -52,7 +52,7 @@ class Simulator {
                               const std::vector<std::vector<OperationId>>& order);
 
  private:
-  struct Waiting {
+  struct PendingStage {
     int64_t key = 0;
     uint32_t chunk = 0;
     uint32_t stage = 0;
@@ -61,7 +61,7 @@ class Simulator {
   struct Link {
     Picos tx_free_ps = 0;
     Picos rx_free_ps = 0;
-    std::vector<Waiting> waiting = {};  ///< best first
+    std::vector<PendingStage> waiting = {};  ///< best first
     size_t begun = 0;
     Window window;  ///< of carried topologies
   };
@@ -80,10 +80,10 @@ class Simulator {
   void begin_what_can(uint8_t dimension);
   size_t next_of(const Link& link) const;
   size_t next_of_order(const Link& link, uint8_t dimension) const;
-  const Stage& stage_of(const Waiting& waiting) const {
+  const Stage& stage_of(const PendingStage& waiting) const {
     return (*chunks_)[waiting.chunk].stages[waiting.stage];
   }
-  void begin(uint8_t dimension, const Waiting& waiting);
+  void begin(uint8_t dimension, const PendingStage& waiting);
   void end_no_sooner(uint32_t request, Picos at_ps);
   void push(const Event& event);
   bool all_done() const;

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 
 #include "common/command_line.h"
 #include "common/logging/record.h"
@@ -23,13 +24,12 @@ void on_signal(int) {
   if (signalled) signalled->stop();
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+/// The exit status, if the program ends here.
+std::optional<int> parse_options(int argc, char** argv, ina::psd::ServerConfig& config,
+                                 ina::LogFormat& format) {
   CLI::App app("The fallback server of an aggregation switch with fallback.home: dedicated.",
                "ina-psd");
   app.set_version_flag("--version", INA_PROJECT_VERSION);
-  ina::psd::ServerConfig config;
   config.socket = ina::control::kDefaultSocket;
   config.trust.tls.files = ina::control::own_tls_files(::getenv);
   app.add_option("--socket", config.socket,
@@ -46,11 +46,13 @@ int main(int argc, char** argv) {
                                  {"backoff", ina::IdleMode::kBackoff},
                                  {"interrupt", ina::IdleMode::kInterrupt}},
                                 "What a job's thread does without packets");
-  auto format = ina::LogFormat::kText;
   ina::command_line::add_choice(app, "--log-format", format, ina::kLogFormatNames,
                                 "Form of the log: lines, JSON, or fields of journald");
-  if (const auto status = ina::command_line::parse(app, argc, argv)) return *status;
+  return ina::command_line::parse(app, argc, argv);
+}
 
+/// Raises the process's limits and starts the log.
+bool prepare(ina::LogFormat format) {
   // Each job and group takes some descriptors, and a shell's limit is for programs that use
   // select().
   ina::prepare_limits();
@@ -59,12 +61,16 @@ int main(int argc, char** argv) {
           {.open_files = 32, .file_bytes = 1 << 20, .stack_bytes = 1 << 18, .threads = 4});
       !low.empty()) {
     ina::tell_stderr("ina-psd", low);
-    return EXIT_FAILURE;
+    return false;
   }
   if (const auto log = ina::logging::log_to_stderr(format); !log) {
     ina::tell_stderr("ina-psd", log.error().text);
-    return EXIT_FAILURE;
+    return false;
   }
+  return true;
+}
+
+int serve(ina::psd::ServerConfig& config) {
   const auto user = ina::control::own_switch_user(::getenv);
   if (!user) {
     ina::logging::critical("cannot start")("text", user.error().text);
@@ -86,4 +92,13 @@ int main(int argc, char** argv) {
     ina::tell_stderr("ina-psd", e.what());
   }
   return EXIT_FAILURE;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  ina::psd::ServerConfig config;
+  auto format = ina::LogFormat::kText;
+  if (const auto status = parse_options(argc, argv, config, format)) return *status;
+  return prepare(format) ? serve(config) : EXIT_FAILURE;
 }

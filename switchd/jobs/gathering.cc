@@ -2,7 +2,7 @@
 
 #include "common/clock.h"
 #include "common/logging/record.h"
-#include "switchd/jobs/waiting.h"
+#include "switchd/jobs/wait_reasons.h"
 
 namespace ina::switchd {
 

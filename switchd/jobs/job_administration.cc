@@ -145,7 +145,7 @@ void JobAdministration::end_overdue(Nanos now) {
     if (job.reserved_until == 0 || now < job.reserved_until) continue;
     ending_.end(job, INA_ERR_TIMEOUT,
                 fmt::format("job '{}' was made for a time that has passed: {}", job.name,
-                            waiting_.text(job)));
+                            wait_reasons_.text(job)));
   }
 }
 

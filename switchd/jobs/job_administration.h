@@ -13,7 +13,7 @@
 #include "switchd/jobs/job_offers.h"
 #include "switchd/jobs/job_records.h"
 #include "switchd/jobs/job_table.h"
-#include "switchd/jobs/waiting.h"
+#include "switchd/jobs/wait_reasons.h"
 
 namespace ina::switchd {
 
@@ -22,7 +22,8 @@ class JobAdministration {
   /// All of them must outlive it.
   JobAdministration(const config::AggregatorConfig& config, const JobTable& jobs,
                     JobRecords& records, JobMaker& maker, JobEnding& ending, JobOffers& offers,
-                    Departures& departures, const Waiting& waiting, Connections& connections)
+                    Departures& departures, const WaitReasons& wait_reasons,
+                    Connections& connections)
       : config_(config),
         jobs_(jobs),
         records_(records),
@@ -30,7 +31,7 @@ class JobAdministration {
         ending_(ending),
         offers_(offers),
         departures_(departures),
-        waiting_(waiting),
+        wait_reasons_(wait_reasons),
         connections_(connections) {}
 
   // `who`: asks, for the log and for the workers.
@@ -53,7 +54,7 @@ class JobAdministration {
   JobEnding& ending_;
   JobOffers& offers_;
   Departures& departures_;
-  const Waiting& waiting_;
+  const WaitReasons& wait_reasons_;
   Connections& connections_;
 };
 

@@ -68,7 +68,7 @@ void Joining::on_join(Client& client, const request::Join& join) {
     return connections_.refuse(
         client, INA_ERR_REFUSED,
         fmt::format("job '{}' {}; join under another name, or once it has ended", job.name,
-                    waiting_.rejoin_text(job)));
+                    wait_reasons_.rejoin_text(job)));
   if (auto free = check_free(client, job, join); !free) {
     const bool for_good = refuse(client, job.owner(), free.error());
     // While the job gathers, nobody can tell which of the two is right; a running job goes on, and

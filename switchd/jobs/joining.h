@@ -12,7 +12,7 @@
 #include "switchd/jobs/job_table.h"
 #include "switchd/jobs/placement.h"
 #include "switchd/jobs/transports.h"
-#include "switchd/jobs/waiting.h"
+#include "switchd/jobs/wait_reasons.h"
 
 namespace ina::switchd {
 
@@ -21,7 +21,7 @@ class Joining {
   /// All of them must outlive it.
   Joining(const JobTable& jobs, Identification& identification, Transports& transports,
           Placement& placement, JobRecords& records, JobMaker& maker, JobEnding& ending,
-          JobOffers& offers, const Waiting& waiting, Connections& connections)
+          JobOffers& offers, const WaitReasons& wait_reasons, Connections& connections)
       : jobs_(jobs),
         identification_(identification),
         transports_(transports),
@@ -30,7 +30,7 @@ class Joining {
         maker_(maker),
         ending_(ending),
         offers_(offers),
-        waiting_(waiting),
+        wait_reasons_(wait_reasons),
         connections_(connections) {}
 
   void on_join(Client& client, const control::request::Join& join);
@@ -50,7 +50,7 @@ class Joining {
   JobMaker& maker_;
   JobEnding& ending_;
   JobOffers& offers_;
-  const Waiting& waiting_;
+  const WaitReasons& wait_reasons_;
   Connections& connections_;
 };
 

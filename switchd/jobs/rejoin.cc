@@ -93,7 +93,7 @@ void Rejoin::end_overdue(Nanos now) {
     ending_.end(job, INA_ERR_PEER_LOST,
                 fmt::format("{} of job '{}' did not come back within {} s after the switch was "
                             "restarted (control.rejoin_timeout)",
-                            waiting_.missing_text(job), job.name,
+                            wait_reasons_.missing_text(job), job.name,
                             static_cast<double>(config_.rejoin_timeout_ns) * 1e-9));
   }
 }

@@ -11,7 +11,7 @@
 #include "switchd/jobs/placement.h"
 #include "switchd/jobs/restore.h"
 #include "switchd/jobs/transports.h"
-#include "switchd/jobs/waiting.h"
+#include "switchd/jobs/wait_reasons.h"
 #include "switchd/memory/resources.h"
 
 namespace ina::switchd {
@@ -21,7 +21,7 @@ class Rejoin {
   /// All of them must outlive it.
   Rejoin(const config::ControlConfig& config, const JobTable& jobs, Identification& identification,
          Transports& transports, Placement& placement, Resources& resources, JobEnding& ending,
-         const Waiting& waiting, Connections& connections)
+         const WaitReasons& wait_reasons, Connections& connections)
       : config_(config),
         jobs_(jobs),
         identification_(identification),
@@ -29,7 +29,7 @@ class Rejoin {
         placement_(placement),
         resources_(resources),
         ending_(ending),
-        waiting_(waiting),
+        wait_reasons_(wait_reasons),
         connections_(connections) {}
 
   /// Their workers hear why they cannot come back.
@@ -55,7 +55,7 @@ class Rejoin {
   Placement& placement_;
   Resources& resources_;
   JobEnding& ending_;
-  const Waiting& waiting_;
+  const WaitReasons& wait_reasons_;
   Connections& connections_;
   std::vector<LostJob> lost_;
 };

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "common/logging/record.h"
-#include "switchd/jobs/waiting.h"
+#include "switchd/jobs/wait_reasons.h"
 #include "wire/text.h"
 
 namespace ina::switchd {

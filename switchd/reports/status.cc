@@ -419,7 +419,7 @@ std::optional<aggregator::Waiting> StatusReport::oldest_of(const Job& job, size_
   std::optional<aggregator::Waiting> oldest;
   for (const auto& snapshot : snapshots) {
     const JobSnapshot& in_lane = snapshot.snapshot.jobs[number];
-    if (in_lane.counters.slots_held == 0) return waiting_.oldest_of(job);  // in all lanes
+    if (in_lane.counters.slots_held == 0) return wait_reasons_.oldest_of(job);  // in all lanes
     if (in_lane.waiting && (!oldest || in_lane.waiting->seq < oldest->seq))
       oldest = in_lane.waiting;
   }
@@ -495,7 +495,7 @@ void StatusReport::explain_job(Job& job, const Links& links, Json& json) const {
   asked("splitting", [](const Job::Worker& member) { return member.split.has_value(); });
   explain_creates(job, json);
   asked("sharing", [](const Job::Worker& member) { return member.wants_results.has_value(); });
-  if (const auto late = add_late(waiting_.oldest_of(job), json)) {
+  if (const auto late = add_late(wait_reasons_.oldest_of(job), json)) {
     explain_late(job, *late, links, json);
     explain_stopped(job, *late, json);
   } else if (leaving || json.contains("splitting") || json.contains("creating") ||

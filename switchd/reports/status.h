@@ -8,7 +8,7 @@
 #include "switchd/jobs/job_rules.h"
 #include "switchd/jobs/job_table.h"
 #include "switchd/jobs/state_file.h"
-#include "switchd/jobs/waiting.h"
+#include "switchd/jobs/wait_reasons.h"
 #include "switchd/lanes/lanes.h"
 #include "switchd/memory/resources.h"
 #include "switchd/reports/dropped_frames.h"
@@ -24,15 +24,15 @@ class StatusReport {
   /// All of them must outlive it. `started`: when the switch did.
   StatusReport(const ConductorConfig& config, const StateFile& state, Lanes& lanes,
                const JobRules& rules, Resources& resources, const JobTable& jobs,
-               const Waiting& waiting, const DroppedFrames& dropped, const PortWatch& ports,
-               Nanos started)
+               const WaitReasons& wait_reasons, const DroppedFrames& dropped,
+               const PortWatch& ports, Nanos started)
       : config_(config),
         state_(state),
         lanes_(lanes),
         rules_(rules),
         resources_(resources),
         jobs_(jobs),
-        waiting_(waiting),
+        wait_reasons_(wait_reasons),
         dropped_(dropped),
         ports_(ports),
         started_(started) {}
@@ -69,7 +69,7 @@ class StatusReport {
   const JobRules& rules_;
   Resources& resources_;
   const JobTable& jobs_;
-  const Waiting& waiting_;
+  const WaitReasons& wait_reasons_;
   const DroppedFrames& dropped_;
   const PortWatch& ports_;
   const Nanos started_;

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "common/logging/record.h"
-#include "switchd/jobs/waiting.h"
+#include "switchd/jobs/wait_reasons.h"
 #include "wire/text.h"
 
 namespace ina::switchd {

@@ -21,10 +21,10 @@ inline std::vector<uint32_t> ranks_of(WorkerSet workers) {
 /// "ranks 1, 2 and the fallback server (ina-psd)"
 std::string missing_text(WorkerSet ranks, bool fallback);
 
-class Waiting {
+class WaitReasons {
  public:
   /// All of them must outlive it.
-  Waiting(const JobRules& rules, Lanes& lanes) : rules_(rules), lanes_(lanes) {}
+  WaitReasons(const JobRules& rules, Lanes& lanes) : rules_(rules), lanes_(lanes) {}
 
   /// The oldest fragment that the switch holds and that is not complete.
   std::optional<aggregator::Waiting> oldest_of(const Job& job) const;

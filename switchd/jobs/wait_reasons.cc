@@ -1,4 +1,4 @@
-#include "switchd/jobs/waiting.h"
+#include "switchd/jobs/wait_reasons.h"
 
 #include "wire/text.h"
 
@@ -12,7 +12,7 @@ std::string missing_text(WorkerSet ranks, bool fallback) {
   return ranks_text(ranks) + (fallback ? " and " : "") + server;
 }
 
-std::optional<aggregator::Waiting> Waiting::oldest_of(const Job& job) const {
+std::optional<aggregator::Waiting> WaitReasons::oldest_of(const Job& job) const {
   std::optional<aggregator::Waiting> oldest;
   for (const auto& command : lanes_.run(command::FindOldestWaiting{job.index}))
     if (command.waiting && (!oldest || command.waiting->seq < oldest->seq))
@@ -20,16 +20,16 @@ std::optional<aggregator::Waiting> Waiting::oldest_of(const Job& job) const {
   return oldest;
 }
 
-std::string Waiting::text(const Job& job) const {
+std::string WaitReasons::text(const Job& job) const {
   if (job.state == Job::State::kJoining) return "waiting for " + missing_text(job) + " to join";
   return "the job " + rejoin_text(job);
 }
 
-std::string Waiting::missing_text(const Job& job) const {
+std::string WaitReasons::missing_text(const Job& job) const {
   return switchd::missing_text(job.missing(), !rules_.has_fallback(job));
 }
 
-std::string Waiting::rejoin_text(const Job& job) const {
+std::string WaitReasons::rejoin_text(const Job& job) const {
   return "waits for " + missing_text(job) + " to come back after the switch was restarted";
 }
 
