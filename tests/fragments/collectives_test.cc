@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/engine.h"
+#include "fragments/engine.h"
 
 namespace ina::client {
 namespace {

@@ -1,5 +1,5 @@
 // How long a worker waits before it asks.
-#include "engine/timeouts.h"
+#include "fragments/timeouts.h"
 
 #include <gtest/gtest.h>
 

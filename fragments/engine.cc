@@ -1,4 +1,4 @@
-#include "engine/engine.h"
+#include "fragments/engine.h"
 
 #include <algorithm>
 #include <utility>

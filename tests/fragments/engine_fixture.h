@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/engine.h"
+#include "fragments/engine.h"
 
 namespace ina::client {
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "tests/engine/engine_fixture.h"
+#include "tests/fragments/engine_fixture.h"
 
 namespace ina::client {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "engine/transport.h"
+#include "fragments/transport.h"
 #include "plans/blocks.h"
 #include "wire/message.h"
 

@@ -1,4 +1,4 @@
-#include "engine/parker.h"
+#include "fragments/parker.h"
 
 #include <cstring>
 #include <new>

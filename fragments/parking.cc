@@ -2,7 +2,7 @@
 // for the switch (docs/protocol.md, "Parking").
 #include <algorithm>
 
-#include "engine/engine.h"
+#include "fragments/engine.h"
 
 namespace ina::client {
 

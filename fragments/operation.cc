@@ -1,4 +1,4 @@
-#include "engine/operation.h"
+#include "fragments/operation.h"
 
 #include <algorithm>
 

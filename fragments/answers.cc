@@ -1,7 +1,7 @@
 // The engine's answers to the fallback, and the results that it keeps for them.
 #include <cstring>
 
-#include "engine/engine.h"
+#include "fragments/engine.h"
 #include "wire/rules.h"
 
 namespace ina::client {

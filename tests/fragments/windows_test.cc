@@ -1,5 +1,5 @@
 // The windows and the round trips by themselves. Their use by the engine: engine_test.cc.
-#include "engine/windows.h"
+#include "fragments/windows.h"
 
 #include <gtest/gtest.h>
 

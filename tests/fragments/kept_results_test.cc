@@ -1,5 +1,5 @@
 // Results that are kept for others.
-#include "engine/kept_results.h"
+#include "fragments/kept_results.h"
 
 #include <gtest/gtest.h>
 

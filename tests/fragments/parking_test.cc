@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/engine.h"
+#include "fragments/engine.h"
 #include "tests/support/worker_literal.h"
 
 namespace ina::client {

@@ -2,7 +2,7 @@
 // report.
 #include <algorithm>
 
-#include "engine/engine.h"
+#include "fragments/engine.h"
 #include "wire/rules.h"
 
 namespace ina::client {

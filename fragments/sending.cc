@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/engine.h"
+#include "fragments/engine.h"
 #include "wire/rules.h"
 
 namespace ina::client {

@@ -1,4 +1,4 @@
-#include "engine/windows.h"
+#include "fragments/windows.h"
 
 #include <utility>
 

@@ -1,5 +1,5 @@
 // The fragments of an operation, and each worker's part in them.
-#include "engine/operation.h"
+#include "fragments/operation.h"
 
 #include <gtest/gtest.h>
 

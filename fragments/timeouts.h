@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "engine/windows.h"
+#include "fragments/windows.h"
 
 namespace ina::client {
 

@@ -2,7 +2,7 @@
 // (docs/reliability.md).
 #include <algorithm>
 
-#include "engine/engine.h"
+#include "fragments/engine.h"
 #include "wire/rules.h"
 
 namespace ina::client {
