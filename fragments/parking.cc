@@ -1,100 +1,119 @@
-// Straggler help, at the worker: fragments of its own that left the array, and sums that it keeps
-// for the switch (docs/protocol.md, "Parking").
-#include <algorithm>
+#include "fragments/parking.h"
 
-#include "fragments/engine.h"
+#include <algorithm>
 
 namespace ina::client {
 
 using wire::Message;
 using wire::Type;
 
-/// It frees a place in the switch, nothing else: the result is waited for as before.
-void Engine::on_parked(const Message& message, Nanos now) {
-  const Seq seq = extend(message.seq, low_);
-  if (seq < low_ || seq >= next_ || message.epoch != config_.epoch) return;
-  if (Fragment& parked = fragment(seq); parked.state != State::kDone)
-    leaves_window(seq, parked, now);
+Parking::Parking(Flow& flow, Deadlines& deadlines) : flow_(flow), deadlines_(deadlines) {
+  const EngineConfig& config = flow.config;
+  if (config.park_room == 0) return;
+  parker_.emplace(config.workers, config.window, config.slot_bytes, config.park_room);
+  to_send_ = aggregator::FixedQueue<Seq>(config.park_room);
 }
 
-void Engine::leaves_window(Seq seq, Fragment& fragment, Nanos now) {
+void Parking::on_parked(const Message& message, Nanos now) {
+  const Seq seq = flow_.ring.extended(message.seq);
+  if (!flow_.ring.is_started(seq) || message.epoch != flow_.config.epoch) return;
+  if (Fragment& parked = flow_.ring[seq]; !parked.is_done()) leaves_window(seq, parked, now);
+}
+
+void Parking::leaves_window(Seq seq, Fragment& fragment, Nanos now) {
   if (fragment.parked || fragment.mark) return;
   fragment.parked = true;
-  const bool all_sent = seq < results_end_;
-  const Nanos patience = all_sent ? timeout_of_late(fragment) : timeout_of(seq, fragment);
-  fragment.deadline = std::max(all_sent ? 0 : fragment.deadline, now + patience);
+  const bool all_sent = seq < flow_.ring.results_end();
+  const Nanos patience =
+      all_sent ? deadlines_.timeout_of_late(fragment) : deadlines_.timeout_of(seq, fragment);
+  const Nanos deadline = std::max(all_sent ? 0 : fragment.deadline, now + patience);
   // Together with others: a look at all that has been sent is not worth it for one.
-  const Nanos together = std::max<Nanos>(1, all_sent ? patience : timeouts_.after(0));
-  fragment.deadline += together - fragment.deadline % together;
-  next_deadline_ = std::min(next_deadline_, fragment.deadline);
-  --in_flight_;
-  ++parked_;
-  ++counters_.parked;
+  const Nanos together = std::max<Nanos>(1, all_sent ? patience : flow_.timeouts.after(0));
+  deadlines_.set(fragment, deadline + together - deadline % together);
+  --flow_.in_flight;
+  ++flow_.parked;
+  ++flow_.counters.parked;
 }
 
-/// A partial sum to keep, or a contribution that came after it. A message that cannot be taken
-/// counts as lost on the way: the fallback has it sent again.
-size_t Engine::on_park(const RxPacket& packet, Nanos now, CopyJob* jobs) {
+bool Parking::on_park(const RxPacket& packet, Nanos now, RxPacket& result) {
   const Message& message = packet.message;
-  const Seq seq = extend(message.seq, low_);
+  const Seq seq = flow_.ring.extended(message.seq);
   const auto lose = [this] {
-    ++counters_.parks_lost;
-    return size_t{0};
+    ++flow_.counters.parks_lost;
+    return false;
   };
-  if (!parker_ || seq < low_ || seq >= next_ || message.epoch != config_.epoch) return lose();
-  Fragment& fragment = this->fragment(seq);
-  if (fragment.state == State::kDone) return lose();
+  if (!parker_ || !flow_.ring.is_started(seq) || message.epoch != flow_.config.epoch) return lose();
+  Fragment& fragment = flow_.ring[seq];
+  if (fragment.is_done()) return lose();
   Parker::Held* held = parker_->find(seq);
   if (held && held->epoch != message.epoch) {
     // The fallback sorts out what belongs to which epoch.
     fragment.all_to_fallback = true;
-    queue_parked(*held);
+    queue(*held);
   }
   // A second place where the sum could be completed must never come to be.
   if (fragment.bound != 0 || fragment.all_to_fallback) return lose();
   if (!held) held = parker_->hold(seq, message);
   if (!held || !parker_->merge(*held, message, packet.payload)) return lose();
-  ++counters_.parks;
+  ++flow_.counters.parks;
   leaves_window(seq, fragment, now);
-  if (!held->complete) return 0;
-  ++counters_.park_results;
-  queue_parked(*held);
-  TxPacket result;
-  describe_parked(*held, result);
-  return accept_result({result.message, result.payload, result.payload_bytes}, now, jobs);
+  if (!held->complete) return false;
+  ++flow_.counters.park_results;
+  queue(*held);
+  TxPacket sum;
+  describe(*held, sum);
+  result = {sum.message, sum.payload, sum.payload_bytes};
+  return true;
 }
 
-void Engine::queue_parked(Parker::Held& held) {
-  if (held.queued || parked_out_.full()) return;
+bool Parking::release(Seq seq) {
+  Parker::Held* const held = find(seq);
+  if (held) parker_->release(*held);
+  return held != nullptr;
+}
+
+void Parking::pass_on(Seq seq) {
+  if (Parker::Held* const held = find(seq)) queue(*held);
+}
+
+bool Parking::gives_out(Seq seq) {
+  const Parker::Held* const held = find(seq);
+  return held && held->complete && held->queued;
+}
+
+void Parking::make_room(Seq begin, Seq end) {
+  if (!parker_) return;
+  for (Seq seq = begin; seq < end; ++seq) parker_->forget_before(seq);
+}
+
+void Parking::queue(Parker::Held& held) {
+  if (held.queued || to_send_.full()) return;
   held.queued = true;
-  parked_out_.push(held.seq);
+  to_send_.push(held.seq);
 }
 
-void Engine::describe_parked(const Parker::Held& held, TxPacket& packet) {
+void Parking::describe(const Parker::Held& held, TxPacket& packet) {
   packet = TxPacket{};
   Message& message = packet.message;
+  flow_.begin(message, held.complete ? Type::kResult : Type::kPart, held.seq);
   message.set_signature(held.signature);
-  message.type = held.complete ? Type::kResult : Type::kPart;
   message.origin = wire::Origin::kParker;
   message.bitmap = held.bits;
   message.elements = held.elements;
   message.flags = held.flags;
   message.epoch = held.epoch;
-  message.seq = held.seq.low();
-  message.rank = config_.rank;
-  message.lane = static_cast<uint8_t>(held.seq.value % config_.lanes);
   packet.payload_bytes = wire::payload_bytes(message);
   packet.payload = packet.payload_bytes == 0 ? nullptr : parker_->row(held);
 }
 
-size_t Engine::prepare_parked(std::span<TxPacket> packets) {
+size_t Parking::prepare(std::span<TxPacket> packets) {
   size_t count = 0;
-  while (count < packets.size() && count < parked_out_.size()) {
-    if (const Parker::Held* const held = parker_->find(parked_out_[count]); held && held->queued) {
-      describe_parked(*held, packets[count]);
-      flag_kept(packets[count++]);
+  while (count < packets.size() && count < to_send_.size()) {
+    if (const Parker::Held* const held = parker_->find(to_send_[count]); held && held->queued) {
+      describe(*held, packets[count]);
+      flow_.flag_kept(packets[count++]);
     } else if (count == 0) {
-      parked_out_.pop();
+      to_send_.pop();
     } else {
       break;
     }
@@ -102,14 +121,14 @@ size_t Engine::prepare_parked(std::span<TxPacket> packets) {
   return count;
 }
 
-void Engine::parked_sent(size_t count) {
+void Parking::sent(size_t count) {
   for (; count != 0; --count) {
-    Parker::Held* const held = parker_->find(parked_out_[0]);
-    parked_out_.pop();
+    Parker::Held* const held = parker_->find(to_send_[0]);
+    to_send_.pop();
     if (!held) continue;
     held->queued = false;
     // A result may be asked for again, where the transport is to keep it.
-    if (!held->complete || !config_.results_stay) parker_->release(*held);
+    if (!held->complete || !flow_.config.results_stay) parker_->release(*held);
   }
 }
 

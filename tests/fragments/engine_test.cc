@@ -42,19 +42,19 @@ TEST_F(EngineTest, SendsNoFurtherThanTheWindowFromTheOldestWithoutResult) {
 TEST_F(EngineTest, NoMoreThatIsCopiedIsUnderWayThanItIsTold) {
   EngineConfig few = wide_config();
   few.most_in_flight = 3;
-  engine_ = Engine(few);
+  engine_.emplace(few);
   submit(64 * 10);
   const auto first = send(0);
   ASSERT_EQ(first.size(), 3u);
   result(first[1], 2, 10);
   EXPECT_EQ(send(20).size(), 1u) << "results in any order make room";
   // Results that appear in the user's memory are copied by nobody.
-  engine_ = Engine(few);
+  engine_.emplace(few);
   submit(64 * 10, 1);
   EXPECT_EQ(send(0).size(), 10u);
   // Help for stragglers has a limit of its own.
   few.in_switch = 5;
-  engine_ = Engine(few);
+  engine_.emplace(few);
   submit(64 * 10);
   EXPECT_EQ(send(0).size(), 5u);
 }
@@ -62,16 +62,16 @@ TEST_F(EngineTest, NoMoreThatIsCopiedIsUnderWayThanItIsTold) {
 TEST_F(EngineTest, WhatTheTransportDidNotTakeIsOfferedAgain) {
   submit(64 * 4);
   TxPacket packets[8];
-  ASSERT_EQ(engine_.prepare(packets, 0), 4u);
-  engine_.sent(1, 0);
-  ASSERT_EQ(engine_.prepare(packets, 0), 3u);
+  ASSERT_EQ(engine_->prepare(packets, 0), 4u);
+  engine_->sent(1, 0);
+  ASSERT_EQ(engine_->prepare(packets, 0), 3u);
   EXPECT_EQ(packets[0].message.seq, 1u);
 }
 
 TEST_F(EngineTest, DoublesItsFirstWindowWhileTheArrayHasRoom) {
   EngineConfig full = wide_config();
   full.first_window = 8;
-  engine_ = Engine(full);
+  engine_.emplace(full);
   submit(64 * 10'000);
   auto packets = send(0);
   ASSERT_EQ(packets.size(), 8u);
@@ -96,8 +96,8 @@ TEST_F(EngineTest, CompletesWhenEveryFragmentHasItsResultOnce) {
   EXPECT_TRUE(operation->done);
   EXPECT_EQ(data_[0], 6);
   EXPECT_EQ(data_[64], 7);
-  EXPECT_EQ(engine_.counters().results_ignored, 1u);
-  EXPECT_EQ(engine_.next_deadline(), Engine::kNever);
+  EXPECT_EQ(engine_->counters().results_ignored, 1u);
+  EXPECT_EQ(engine_->next_deadline(), Engine::kNever);
 }
 
 TEST_F(EngineTest, ForeignResultsAreIgnored) {
@@ -109,7 +109,7 @@ TEST_F(EngineTest, ForeignResultsAreIgnored) {
   result(packets[0], 9, 1, [](auto& m) { m.operation_elements = 65; });
   result(packets[0], 9, 1, [](auto& m) { m.type = wire::Type::kGrad; });
   EXPECT_EQ(data_[0], 1.0f);
-  EXPECT_EQ(engine_.counters().results_ignored, 4u);
+  EXPECT_EQ(engine_->counters().results_ignored, 4u);
 }
 
 TEST_F(EngineTest, EmptyOperationSendsOneFragment) {
@@ -125,8 +125,8 @@ TEST_F(EngineTest, OperationsShareTheWindowInOrder) {
   submit(64);
   std::vector<float> other(64 * 8);
   auto* bytes = reinterpret_cast<std::byte*>(other.data());
-  engine_.submit({bytes, bytes, other.size(), DType::kFloat32, Op::kMax, Collective::kAllReduce},
-                 0);
+  engine_->submit({bytes, bytes, other.size(), DType::kFloat32, Op::kMax, Collective::kAllReduce},
+                  0);
   const auto packets = send(0);
   ASSERT_EQ(packets.size(), 4u);
   EXPECT_EQ(packets[0].message.operation, 0u);
@@ -145,7 +145,7 @@ TEST_F(LossyLinkTest, WhatIsInFlightIsCappedUnlessStragglersGetHelp) {
     shared.fixed_slots = false;
     shared.in_switch = in_switch;
     shared.window_cap = window_cap;
-    engine_ = Engine(shared);
+    engine_.emplace(shared);
     submit(64 * 1000);
     std::vector<TxPacket> sent;
     Nanos now = 0;
@@ -155,7 +155,7 @@ TEST_F(LossyLinkTest, WhatIsInFlightIsCappedUnlessStragglersGetHelp) {
       result(sent[i], 1, now += 1'000,
              [&](wire::Message& m) { m.flags = i == 99 ? wire::kFlagSplit : 0; });
     }
-    return engine_.window_now();
+    return engine_->window_now();
   };
   EXPECT_EQ(window_of(0, true), 16u);
   EXPECT_GT(window_of(0, false), 24u);
@@ -169,16 +169,16 @@ TEST_F(LossyLinkTest, SplitsCountUnlessTheyMeetInTheSwitch) {
     split.lossy_link = true;
     split.fixed_slots = false;
     split.home = home;
-    engine_ = Engine(split);
+    engine_.emplace(split);
     submit(64 * 1000);
     Nanos now = 0;
     const auto first = send_all(now);
     EXPECT_EQ(first.size(), 16u);
     result(first[0], 1, 1'000, [](wire::Message& m) { m.flags = wire::kFlagSplit; });
     if (home == Home::kSpill)
-      EXPECT_EQ(engine_.window_now(), 17u) << "the congestion window's";
+      EXPECT_EQ(engine_->window_now(), 17u) << "the congestion window's";
     else
-      EXPECT_EQ(engine_.window_now(), 12u);
+      EXPECT_EQ(engine_->window_now(), 12u);
   }
 }
 
@@ -198,7 +198,7 @@ TEST_F(LossyLinkTest, BeginsSlowlyAndDoublesARoundTripUntilSomethingIsLost) {
   const auto again = send_all(now);
   ASSERT_FALSE(again.empty());
   EXPECT_EQ(again.front().message.seq, second.front().message.seq) << "long before its deadline";
-  EXPECT_EQ(engine_.window_now(), 32u) << "no queue: not half of 64";
+  EXPECT_EQ(engine_->window_now(), 32u) << "no queue: not half of 64";
 }
 
 TEST_F(LossyLinkTest, AMissingFragmentHoldsBackOnlyItsOwnPlace) {
@@ -228,13 +228,13 @@ TEST_F(LossyLinkTest, SpreadsWhatTheWindowLetsOutOverTheRoundTrip) {
   EXPECT_EQ(send(now).size(), 4u);
   for (int part = 1; part <= 6; ++part) {
     EXPECT_TRUE(send(now + part * 62'500 - 1).empty());
-    EXPECT_TRUE(engine_.paced());
-    EXPECT_EQ(engine_.next_deadline(), now + part * 62'500);
+    EXPECT_TRUE(engine_->paced());
+    EXPECT_EQ(engine_->next_deadline(), now + part * 62'500);
     EXPECT_EQ(send(now + part * 62'500).size(), 4u);
   }
   EXPECT_TRUE(send(now + 500'000).empty());
-  EXPECT_FALSE(engine_.paced()) << "it waits for results";
-  EXPECT_GT(engine_.next_deadline(), now + kRto / 2);
+  EXPECT_FALSE(engine_->paced()) << "it waits for results";
+  EXPECT_GT(engine_->next_deadline(), now + kRto / 2);
 }
 
 TEST_F(LossyLinkTest, WaitingForOtherWorkersDoesNotSlowItDown) {
@@ -255,7 +255,7 @@ TEST_F(LossyLinkTest, ALossShrinksTheWindowFurtherWhenRoundTripsTellOfQueues) {
   patient.window = 256;
   patient.lossy_link = true;
   patient.rto_min_ns = patient.rto_max_ns = 60'000'000'000;
-  engine_ = Engine(patient);
+  engine_.emplace(patient);
   submit(64 * 100'000);
   Nanos now = 0;
   // Each round loses its last packet, which is sent again as the next round overtakes it.
@@ -266,9 +266,9 @@ TEST_F(LossyLinkTest, ALossShrinksTheWindowFurtherWhenRoundTripsTellOfQueues) {
     for (size_t i = 0; i + 1 < packets.size(); ++i) result(packets[i], 1, now);
   };
   for (int i = 0; i < 40; ++i) round(1'000'000);
-  EXPECT_GE(engine_.window_now(), 32u) << "links lose frames for other reasons, too";
+  EXPECT_GE(engine_->window_now(), 32u) << "links lose frames for other reasons, too";
   for (int i = 0; i < 80; ++i) round(20'000'000);
-  EXPECT_LT(engine_.window_now(), 16u);
+  EXPECT_LT(engine_->window_now(), 16u);
 }
 
 // ---- priorities
@@ -330,15 +330,15 @@ class ResultBufferTest : public EngineTest {
   /// An operation of 100 floats whose results the switch writes to `buffer_`, at unit 40.
   Operation* submit_aimed() {
     data_.assign(100, 1.0f);
-    return engine_.submit({reinterpret_cast<const std::byte*>(data_.data()),
-                           buffer_,
-                           100,
-                           DType::kFloat32,
-                           Op::kSum,
-                           Collective::kAllReduce,
-                           {},
-                           41},
-                          0);
+    return engine_->submit({reinterpret_cast<const std::byte*>(data_.data()),
+                            buffer_,
+                            100,
+                            DType::kFloat32,
+                            Op::kSum,
+                            Collective::kAllReduce,
+                            {},
+                            41},
+                           0);
   }
   void result_at(const TxPacket& sent, const std::byte* payload) {
     RxPacket packet{sent.message, payload, sent.payload_bytes};
@@ -347,7 +347,7 @@ class ResultBufferTest : public EngineTest {
       void copy(std::span<const CopyJob> jobs) { copied += jobs.size(); }
       size_t copied = 0;
     } copier;
-    engine_.on_packets({&packet, 1}, 1, copier);
+    engine_->on_packets({&packet, 1}, 1, copier);
     copies_ += copier.copied;
   }
   alignas(64) std::byte buffer_[400] = {};
@@ -369,7 +369,7 @@ TEST_F(ResultBufferTest, ResultsThatLieThereAreNotCopied) {
   result_at(packets[1], buffer_ + 256);
   EXPECT_TRUE(operation->done);
   EXPECT_EQ(copies_, 0u);
-  EXPECT_EQ(engine_.counters().bytes_copied, 0u);
+  EXPECT_EQ(engine_->counters().bytes_copied, 0u);
 }
 
 TEST_F(ResultBufferTest, ResultsThatLieElsewhereAreNotTaken) {
@@ -378,19 +378,19 @@ TEST_F(ResultBufferTest, ResultsThatLieElsewhereAreNotTaken) {
   const std::byte elsewhere[256] = {};
   result_at(packets[0], elsewhere);
   EXPECT_EQ(operation->complete, 0u);
-  EXPECT_EQ(engine_.counters().results_ignored, 1u);
+  EXPECT_EQ(engine_->counters().results_ignored, 1u);
 }
 
 TEST_F(ResultBufferTest, AfterARestartResultsAreCopied) {
   Operation* operation = submit_aimed();
   const auto before = send(0);
-  engine_.rejoin(10, 1);
+  engine_->rejoin(10, 1);
   TxPacket again = before[0];
   again.message.target = 0;
   std::byte elsewhere[256] = {};
   result_at(again, elsewhere);
   EXPECT_EQ(operation->complete, 1u);
-  EXPECT_EQ(engine_.counters().bytes_copied, 256u);
+  EXPECT_EQ(engine_->counters().bytes_copied, 256u);
 }
 
 }  // namespace

@@ -11,21 +11,21 @@ namespace {
 TEST_F(EngineTest, OverdueFragmentIsSentAgainWithGrowingPatience) {
   submit(64);
   send(0);
-  EXPECT_EQ(engine_.next_deadline(), kRto);
+  EXPECT_EQ(engine_->next_deadline(), kRto);
   EXPECT_TRUE(send(kRto - 1).empty());
   EXPECT_EQ(send(kRto).size(), 1u);
-  EXPECT_EQ(engine_.next_deadline(), 2 * kRto) << "no more patience at first";
+  EXPECT_EQ(engine_->next_deadline(), 2 * kRto) << "no more patience at first";
   EXPECT_EQ(send(2 * kRto).size(), 1u);
   EXPECT_EQ(send(3 * kRto).size(), 1u);
-  EXPECT_EQ(engine_.next_deadline(), 5 * kRto) << "then twice as much";
+  EXPECT_EQ(engine_->next_deadline(), 5 * kRto) << "then twice as much";
   Nanos now = 5 * kRto;
   for (int i = 0; i < 6; ++i) {
     EXPECT_EQ(send(now).size(), 1u);
-    EXPECT_LE(engine_.next_deadline(), now + 8 * kRto) << "capped";
-    now = engine_.next_deadline();
+    EXPECT_LE(engine_->next_deadline(), now + 8 * kRto) << "capped";
+    now = engine_->next_deadline();
   }
-  EXPECT_EQ(engine_.counters().fragments_resent, 7u);
-  EXPECT_EQ(engine_.counters().queries, 2u) << "each fourth time the fallback is asked";
+  EXPECT_EQ(engine_->counters().fragments_resent, 7u);
+  EXPECT_EQ(engine_->counters().queries, 2u) << "each fourth time the fallback is asked";
 }
 
 TEST_F(EngineTest, RecoversWhatIsLostAsFastAsTheFallbackCan) {
@@ -39,7 +39,7 @@ TEST_F(EngineTest, RecoversWhatIsLostAsFastAsTheFallbackCan) {
       poll.message.type = wire::Type::kPoll;
       poll.message.phase = wire::Phase::kBind;
       poll.message.bitmap = WorkerSet::of(Rank{3});
-      engine_.on_packets({&poll, 1}, now, copier);
+      engine_->on_packets({&poll, 1}, now, copier);
       const auto raw = send(now);
       ASSERT_EQ(raw.size(), 1u);
       EXPECT_EQ(raw[0].message.type, wire::Type::kDefer);
@@ -49,7 +49,7 @@ TEST_F(EngineTest, RecoversWhatIsLostAsFastAsTheFallbackCan) {
   recover(0, 31, kRto + 2);
   EXPECT_TRUE(send(kRto + 3).empty());
   recover(31, 1, kRto + 4);
-  EXPECT_EQ(engine_.next_deadline(), kRto + 4) << "half of them are there";
+  EXPECT_EQ(engine_->next_deadline(), kRto + 4) << "half of them are there";
   const auto more = send(kRto + 4);
   ASSERT_EQ(more.size(), 64u);
   EXPECT_EQ(more[0].message.seq, 64u);
@@ -66,10 +66,10 @@ TEST_F(EngineTest, ResultOfAnOverdueFragmentStopsItsResending) {
   submit(64 * 2);
   const auto packets = send(0);
   TxPacket overdue[8];
-  ASSERT_EQ(engine_.prepare(overdue, kRto), 2u);
-  engine_.sent(0, kRto);  // no room in the transport
+  ASSERT_EQ(engine_->prepare(overdue, kRto), 2u);
+  engine_->sent(0, kRto);  // no room in the transport
   result(packets[0], 5, kRto + 1);
-  ASSERT_EQ(engine_.prepare(overdue, kRto + 2), 1u);
+  ASSERT_EQ(engine_->prepare(overdue, kRto + 2), 1u);
   EXPECT_EQ(overdue[0].message.seq, 1u);
 }
 
@@ -79,7 +79,7 @@ TEST_F(EngineTest, SlowRoundTripsStretchTheTimeout) {
   result(first[0], 1, 50 * kRto);
   submit(64);
   send(60 * kRto);
-  EXPECT_GT(engine_.next_deadline(), 60 * kRto + 50 * kRto);
+  EXPECT_GT(engine_->next_deadline(), 60 * kRto + 50 * kRto);
 }
 
 TEST_F(EngineTest, WhatACrowdHasLostIsNotRecoveredAtTheCrowdsPace) {
@@ -89,7 +89,7 @@ TEST_F(EngineTest, WhatACrowdHasLostIsNotRecoveredAtTheCrowdsPace) {
   shared.window = 1024;
   shared.fixed_slots = false;
   shared.home = Home::kDedicated;
-  engine_ = Engine(shared);
+  engine_.emplace(shared);
   const Operation* operation = submit(64 * kFragments);
   std::vector<TxPacket> sent;
   while (sent.size() < kFragments) {
@@ -100,7 +100,7 @@ TEST_F(EngineTest, WhatACrowdHasLostIsNotRecoveredAtTheCrowdsPace) {
   result(sent[0], 1, now);
   // All the others are lost, and decided when they are asked for a second time.
   std::vector<int> asked(kFragments);
-  for (; !operation->done && now < 100 * kCrowded; now = std::max(now, engine_.next_deadline())) {
+  for (; !operation->done && now < 100 * kCrowded; now = std::max(now, engine_->next_deadline())) {
     for (auto some = send(now); !some.empty(); some = send(now))
       for (const TxPacket& packet : some)
         if (packet.message.type == wire::Type::kQuery && ++asked[packet.message.seq] == 2)
@@ -126,7 +126,7 @@ class LossRecoveryTest : public LossyLinkTest {
     shared.home = Home::kDedicated;
     shared.rto_min_ns = 100'000'000;
     shared.rto_max_ns = 200'000'000;
-    engine_ = Engine(shared);
+    engine_.emplace(shared);
   }
   size_t questions_for(const TxPacket& fragment, Nanos now) {
     return static_cast<size_t>(std::ranges::count_if(send_all(now), [&](const TxPacket& packet) {
@@ -140,7 +140,7 @@ class LossRecoveryTest : public LossyLinkTest {
   std::vector<Nanos> gaps_between_questions(const TxPacket& fragment, Nanos now, size_t count) {
     std::vector<Nanos> gaps;
     for (Nanos asked = now; gaps.size() < count;) {
-      if (questions_for(fragment, now = engine_.next_deadline()) == 0) continue;
+      if (questions_for(fragment, now = engine_->next_deadline()) == 0) continue;
       gaps.push_back(now - asked);
       asked = now;
     }
@@ -342,7 +342,7 @@ class SentAgainTest : public LossRecoveryTest {
     poll.message.type = wire::Type::kPoll;
     poll.message.phase = phase;
     PlainCopier copier;
-    engine_.on_packets({&poll, 1}, now_, copier);
+    engine_->on_packets({&poll, 1}, now_, copier);
   }
   size_t sent_again(const TxPacket& fragment) {
     return static_cast<size_t>(std::ranges::count_if(send(now_), [&](const TxPacket& packet) {
@@ -427,7 +427,7 @@ TEST_F(SentAgainTest, NothingThatHasItsResultOrWasNotSent) {
 /// The switch's part of it went with the epoch: the fallback must collect the contributions.
 TEST_F(SentAgainTest, NothingOfAnOlderEpoch) {
   const auto packets = lose_one();
-  engine_.set_epoch(config().epoch + 1, now_ += 1'000'000);
+  engine_->set_epoch(config().epoch + 1, now_ += 1'000'000);
   ask_for(packets[0]);
   EXPECT_EQ(sent_again(packets[0]), 0u);
 }
@@ -436,7 +436,7 @@ TEST_F(SentAgainTest, EachFourthQuestionIsForTheFallback) {
   const auto packets = lose_one();
   std::vector<bool> quick;
   while (quick.size() < 8) {
-    now_ = std::max(now_ + 1, engine_.next_deadline());
+    now_ = std::max(now_ + 1, engine_->next_deadline());
     for (const TxPacket& packet : send_all(now_))
       if (packet.message.type == wire::Type::kQuery && packet.message.seq == packets[0].message.seq)
         quick.push_back((packet.message.flags & wire::kFlagQuick) != 0);
