@@ -63,9 +63,9 @@ class Deadlines {
 
   /// Something is known to have been lost.
   void link_loses(Seq seq);
-  /// A link has lost something within some windows before this fragment.
+  /// True if a link has lost something within some windows before this fragment.
   bool lost_lately(Seq seq) const { return seq < losses_end_; }
-  /// And the switch answers questions.
+  /// A link has lost something lately, and the switch answers questions.
   bool loses_now(Seq seq) const {
     return flow_.config.lossy_link && !flow_.config.fixed_slots && lost_lately(seq);
   }

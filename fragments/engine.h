@@ -47,8 +47,8 @@ class Engine {
   /// Starts an operation. All workers must submit the same operations in the same order.
   Operation* submit(const OperationSpec& spec, Nanos now);
   /// A held operation may go: its input is at `send`, its size may have changed, and the caller may
-  /// have given it another table of blocks. With `skip` it is
-  /// complete without a fragment, which all workers must decide alike; from a listener only.
+  /// have given it another table of blocks. With `skip` it is complete without a fragment, which
+  /// all workers must decide alike; from a listener only.
   void release_hold(Operation* operation, const std::byte* send, uint64_t elements,
                     bool skip = false);
   /// The caller has no more use for a finished (or failed) operation.
@@ -57,8 +57,8 @@ class Engine {
   /// Hints about the job's progress: they set the priority of later operations.
   void set_hints(const scheduler::Hints& hints, Nanos now) { operations_.set_hints(hints, now); }
 
-  /// Fills `packets` in order: answers, the fallback's messages, overdue fragments, new ones as the
-  /// windows allow. The transport takes a prefix of `count`: sent().
+  /// Fills `packets` in order: answers, the fallback's messages, parked sums, overdue fragments,
+  /// new ones as the windows allow. The transport takes a prefix of `count`: sent().
   size_t prepare(std::span<TxPacket> packets, Nanos now);
   void sent(size_t count, Nanos now);
 

@@ -23,19 +23,19 @@ bool is_capped(const EngineConfig& config) {
 uint32_t ahead_of(const EngineConfig& config) {
   constexpr uint32_t kAhead = 32;
   if (!config.lossy_link || config.home != Home::kDedicated) return 0;
-  const uint32_t share = Windows::share_of(kAhead, config.workers);
+  const uint32_t share = share_of(kAhead, config.workers);
   return share < kAhead ? share : config.window;
 }
 
 WindowConfig window_config(const EngineConfig& config) {
   return {.most = config.in_switch == 0 ? config.window : std::min(config.window, config.in_switch),
           .workers = config.lossy_link ? config.workers : 1,
-          .first = config.lossy_link ? Windows::share_of(Windows::kFirstOnLossyLink, config.workers)
+          .first = config.lossy_link ? share_of(Windows::kFirstOnLossyLink, config.workers)
                                      : config.first_window,
           .congestion = config.congestion_window,
           .aggregators = counts_splits(config),
           .first_aggregators =
-              config.lossy_link ? Windows::share_of(Windows::kFirstAggregators, config.workers) : 0,
+              config.lossy_link ? share_of(Windows::kFirstAggregators, config.workers) : 0,
           .capped = is_capped(config),
           .paced = config.lossy_link,
           .ahead = ahead_of(config),

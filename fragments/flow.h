@@ -72,7 +72,7 @@ struct Flow {
   EngineConfig config;
   FragmentRing ring;
   uint32_t in_flight = 0;   ///< fragments sent that have no result and are not parked
-  uint32_t parked = 0;      ///< and those that are
+  uint32_t parked = 0;      ///< fragments sent that have no result and are parked
   bool catches_up = false;  ///< the last result was of a fragment parked by others at a worker
   Timeouts timeouts;
   Windows windows;

@@ -19,7 +19,7 @@ namespace ina::client {
 
 class Results {
  public:
-  /// Whom results concern.
+  /// The parts that results concern.
   struct Others {
     Deadlines& deadlines;
     Recovery& recovery;

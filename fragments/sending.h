@@ -73,7 +73,7 @@ class Sending {
   std::vector<New> prepared_;
   bool paced_ = false;    ///< a new fragment waits for its time
   bool full_ = false;     ///< a new fragment waits for a result
-  bool clocked_ = false;  ///< it did before the last prepare_new()
+  bool clocked_ = false;  ///< a new fragment waited for a result before the last prepare_new()
 };
 
 }  // namespace ina::client

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "fragments/windows.h"
+#include "fragments/round_trip.h"
 
 namespace ina::client {
 

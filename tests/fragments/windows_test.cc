@@ -353,11 +353,11 @@ TEST(Windows, ThatForAggregatorsGrowsFurtherAheadWhereTheLinkLosesButNotInQueues
 }
 
 TEST(Windows, ManyWorkersHaveSmallerOnes) {
-  EXPECT_EQ(Windows::share_of(32, 2), 32u);
-  EXPECT_EQ(Windows::share_of(32, 8), 32u);
-  EXPECT_EQ(Windows::share_of(32, 24), 10u);
-  EXPECT_EQ(Windows::share_of(32, 64), 4u);
-  EXPECT_EQ(Windows::share_of(4, 64), 1u);
+  EXPECT_EQ(share_of(32, 2), 32u);
+  EXPECT_EQ(share_of(32, 8), 32u);
+  EXPECT_EQ(share_of(32, 24), 10u);
+  EXPECT_EQ(share_of(32, 64), 4u);
+  EXPECT_EQ(share_of(4, 64), 1u);
   for (const auto& [workers, least] : {std::pair{8u, 4u}, {16u, 2u}, {64u, 1u}}) {
     Windows windows({.most = 100, .workers = workers});
     for (uint64_t seq = 0; seq < 1000; seq += 10) windows.marked(Seq{seq}, Seq{seq + 10});
