@@ -9,7 +9,7 @@
 #include "client/link.h"
 #include "client/session.h"
 #include "client/settings.h"
-#include "engine/engine.h"
+#include "fragments/engine.h"
 
 namespace ina::client {
 

@@ -10,7 +10,7 @@
 
 #include "common/fd.h"
 #include "common/result.h"
-#include "engine/engine.h"
+#include "fragments/engine.h"
 
 namespace ina::client {
 

@@ -32,7 +32,7 @@
 #include "client/writable_memory.h"
 #include "control/appearance.h"
 #include "control/socket.h"
-#include "engine/engine.h"
+#include "fragments/engine.h"
 #include "transport/url.h"
 
 namespace ina::client {

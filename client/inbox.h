@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-#include "engine/operation.h"
+#include "fragments/operation.h"
 
 namespace ina::client {
 

@@ -6,8 +6,8 @@
 #include <memory>
 #include <mutex>
 
-#include "engine/engine.h"
-#include "engine/transport.h"
+#include "fragments/engine.h"
+#include "fragments/transport.h"
 #include "transport/bulk_copy.h"
 #include "transport/frame_transport.h"
 

@@ -11,7 +11,7 @@
 #include "client/collective_call.h"
 #include "common/fd.h"
 #include "common/result.h"
-#include "engine/engine.h"
+#include "fragments/engine.h"
 
 namespace ina::client {
 

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/engine.h"
+#include "fragments/engine.h"
 #include "plans/schedule.h"
 
 namespace ina::client {

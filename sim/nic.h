@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <span>
 
-#include "engine/engine.h"
+#include "fragments/engine.h"
 #include "sim/fabric.h"
 
 namespace ina::sim {

@@ -49,7 +49,7 @@ FORBIDDEN = (
 
 # Folders that are tested without ThreadSanitizer because nothing in them starts a thread: tests,
 # and the tested layers that are not pure.
-ONE_THREAD = (*(f"{TESTS}/{suite}" for suite in ("wire", "aggregator", "scheduler", "plans", "engine", "operations", "bridge", "config", "io")),
+ONE_THREAD = (*(f"{TESTS}/{suite}" for suite in ("wire", "aggregator", "scheduler", "plans", "fragments", "operations", "bridge", "config", "io")),
               "io", "io/shm", "switchd/config")
 
 # Calls that are forbidden even without an include of their own.
@@ -303,8 +303,8 @@ def self_test():
                      "wire/b.h": '#include "aggregator/b.h"\n', "aggregator/b.h": ""},
         "a file that is not where the text has it":
             {DOCUMENT: SELF_TEST_TABLE.replace("`wire/a.h`", "`wire/b.h`")},
-        "threads in what ThreadSanitizer does not run": {"tests/engine/a_test.cc": "#include <thread>\n"},
-        "such threads by a detour": {"tests/engine/a_test.cc": '#include "client/a.h"\n'},
+        "threads in what ThreadSanitizer does not run": {"tests/fragments/a_test.cc": "#include <thread>\n"},
+        "such threads by a detour": {"tests/fragments/a_test.cc": '#include "client/a.h"\n'},
         "a use that is none": {DOCUMENT: SELF_TEST_TABLE.replace("libina | common",
                                                                  "libina | common, wire")},
     }

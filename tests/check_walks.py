@@ -74,10 +74,10 @@ def check(root):
 
 
 def self_test(root):
-    steps = {"`engine/engine.cc` `Engine::submit`": 0, "`engine/engine.cc` `Engine::no_such`": 1,
-             "`engine/none.cc` `Engine`": 1, "`Engine::submit` of `engine/engine.cc`": 1,
+    steps = {"`fragments/engine.cc` `Engine::submit`": 0, "`fragments/engine.cc` `Engine::no_such`": 1,
+             "`fragments/none.cc` `Engine`": 1, "`Engine::submit` of `fragments/engine.cc`": 1,
              "`wire/message.h` `Message`, later `Engine::submit`": 1,
-             "`engine/engine.cc` and `wire/message.h` `Message`, then `Engine::submit`": 0}
+             "`fragments/engine.cc` and `wire/message.h` `Message`, then `Engine::submit`": 0}
     wrong = [step for step, count in steps.items() if len(problems_of_step(root, step)[1]) != count]
     text = "`a/b.cc`, `wire/types.h`, `scheduler/lifo.h`"
     if len(list(problems_of_paths(root, "text", text))) != 1:

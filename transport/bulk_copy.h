@@ -6,7 +6,7 @@
 #include <memory>
 #include <span>
 
-#include "engine/engine.h"
+#include "fragments/engine.h"
 
 namespace ina::client {
 

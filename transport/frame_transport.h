@@ -8,7 +8,7 @@
 #include <string>
 
 #include "common/result.h"
-#include "engine/transport.h"
+#include "fragments/transport.h"
 #include "transport/url.h"
 #include "wire/frame.h"
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/transport.h"
+#include "fragments/transport.h"
 #include "io/shm/layout.h"
 #include "io/shm/region.h"
 #include "transport/bulk_copy.h"

@@ -8,7 +8,7 @@
 #include <span>
 
 #include "common/clock.h"
-#include "engine/transport.h"
+#include "fragments/transport.h"
 
 namespace ina::hierarchical {
 

@@ -12,7 +12,7 @@
 #include "bench/peers/backend.h"
 #include "common/clock.h"
 #include "common/idle.h"
-#include "engine/engine.h"
+#include "fragments/engine.h"
 #include "transport/frame_transport.h"
 
 namespace ina::peers {

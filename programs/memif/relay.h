@@ -6,8 +6,8 @@
 #include <array>
 #include <span>
 
-#include "engine/engine.h"
-#include "engine/transport.h"
+#include "fragments/engine.h"
+#include "fragments/transport.h"
 #include "io/port.h"
 
 namespace ina::memif {

@@ -8,7 +8,7 @@
 
 #include "aggregator/aggregator.h"
 #include "aggregator/fallback.h"
-#include "engine/engine.h"
+#include "fragments/engine.h"
 #include "operations/executor.h"
 #include "operations/rank_order.h"
 #include "operations/redistributions.h"

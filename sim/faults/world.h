@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "aggregator/serve.h"
-#include "engine/engine.h"
+#include "fragments/engine.h"
 #include "sim/faults/actors.h"
 #include "sim/faults/judge.h"
 #include "sim/faults/operation.h"

@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "engine/transport.h"
+#include "fragments/transport.h"
 #include "io/port.h"
 #include "wire/frame.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "aggregator/serve.h"
-#include "engine/engine.h"
+#include "fragments/engine.h"
 #include "io/port.h"
 #include "wire/rules.h"
 

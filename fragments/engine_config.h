@@ -1,0 +1,52 @@
+// The rules that a worker plays by: what admission says of its job and its link.
+#pragma once
+
+#include <cstdint>
+
+#include "wire/retry.h"
+#include "wire/types.h"
+
+namespace ina::client {
+
+struct EngineConfig {
+  Rank rank{};
+  uint32_t workers = 1;
+  uint32_t epoch = 0;
+  uint32_t window = 0;  ///< W: fragments a worker may run ahead of its oldest incomplete one
+  /// Fragments that may be in the switch at once: contributions sent, no result yet, and not
+  /// parked. 0: W.
+  uint32_t in_switch = 0;
+  uint32_t slot_bytes = 0;
+  uint32_t lanes = 1;
+  /// The switch keeps a slot for each fragment of the window (policy static): lost contributions
+  /// are sent again. Otherwise a contribution leaves once, and the fallback is asked.
+  bool fixed_slots = true;
+  Home home = Home::kWorkers;
+  /// A received payload stays readable where it lies until 2W fragments later (the shm port's
+  /// result ring); otherwise the engine keeps the last results itself.
+  bool results_stay = false;
+  /// Fragments whose partial sums it keeps for the switch while somebody is slow.
+  uint32_t park_room = 0;
+  uint8_t priority_max = 255;
+  /// The window for congestion (ECN) and the one for aggregators (A2TP, EuroSys'23).
+  bool congestion_window = true;
+  bool aggregator_window = true;
+  /// Lets the engine cap what is in flight by the rate of delivery, on a lossy link with the window
+  /// for aggregators. Where stragglers get help (in_switch is set) there is no cap: those ahead of
+  /// them shall run ahead. False: an ablation.
+  bool window_cap = true;
+  /// A network that drops packets when it is overloaded lies between worker and switch. The
+  /// congestion window begins small, sending is spread over the round trip, and an overtaken
+  /// fragment is recovered at once.
+  bool lossy_link = false;
+  /// Most fragments under way of operations whose results are copied to the user, 0: W. No more
+  /// than the caches hold is faster. Where stragglers get help, in_switch counts in its place.
+  uint32_t most_in_flight = 0;
+  /// Without a lossy link: the fragments that the congestion window begins with, 0: W.
+  /// Contributions that find no slot must find room where they go instead.
+  uint32_t first_window = 0;
+  Nanos rto_min_ns = kDefaultRtoMinNs;  ///< nothing is asked for or sent again sooner than this
+  Nanos rto_max_ns = kDefaultRtoMaxNs;
+};
+
+}  // namespace ina::client
