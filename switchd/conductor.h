@@ -4,54 +4,25 @@
 #pragma once
 
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "control/admin/requests.h"
 #include "control/doorman.h"
-#include "control/messages.h"
 #include "control/socket.h"
-#include "switchd/administration.h"
 #include "switchd/conductor_config.h"
 #include "switchd/connections.h"
 #include "switchd/credentials.h"
 #include "switchd/epoll.h"
-#include "switchd/identification.h"
-#include "switchd/jobs/departures.h"
-#include "switchd/jobs/fallback_places.h"
-#include "switchd/jobs/fallback_server.h"
-#include "switchd/jobs/gathering.h"
-#include "switchd/jobs/group_maker.h"
-#include "switchd/jobs/group_places.h"
-#include "switchd/jobs/groups.h"
-#include "switchd/jobs/job_administration.h"
-#include "switchd/jobs/job_ending.h"
-#include "switchd/jobs/job_maker.h"
-#include "switchd/jobs/job_offers.h"
-#include "switchd/jobs/job_records.h"
+#include "switchd/jobs/job_services.h"
 #include "switchd/jobs/job_table.h"
-#include "switchd/jobs/joining.h"
-#include "switchd/jobs/lane_jobs.h"
-#include "switchd/jobs/member_groups.h"
-#include "switchd/jobs/placement.h"
-#include "switchd/jobs/rejoin.h"
-#include "switchd/jobs/splits.h"
 #include "switchd/jobs/state_file.h"
-#include "switchd/jobs/transports.h"
-#include "switchd/jobs/wait_reasons.h"
-#include "switchd/jobs/worker_calls.h"
 #include "switchd/lanes/lanes.h"
-#include "switchd/memory/peer_memory.h"
 #include "switchd/memory/resources.h"
-#include "switchd/memory/result_buffers.h"
-#include "switchd/reload.h"
 #include "switchd/reports/dropped_frames.h"
 #include "switchd/reports/port_watch.h"
-#include "switchd/reports/slot_map.h"
 #include "switchd/reports/status.h"
-#include "switchd/reports/status_answers.h"
-#include "switchd/reports/trace_answers.h"
-#include "switchd/reports/tracing.h"
+#include "switchd/user_requests.h"
+#include "switchd/worker_requests.h"
 
 namespace ina::switchd {
 
@@ -99,14 +70,9 @@ class Conductor {
 
   void on_message(Client& client, control::Received& received);
   void on_closed(Client& client);
-  void on_mapped();
   void on_lane_events();
-
   void handle(Client& client, const control::Json& body);
-  void on_channel(Client& line, uint32_t channel, const control::request::Message& message);
-  void dispatch(Client& client, const control::request::Message& message);
-  void on_attach(Client& client);
-  void attach_member(Client& client);
+  ControlState control();
 
   ConductorConfig config_;
   StateFile state_;
@@ -124,44 +90,12 @@ class Conductor {
   Connections connections_;
   Nanos next_beat_ = 0;  ///< 0: none
 
-  // Shared by all parts that change jobs.
-  JobRecords records_;
-  LaneJobs lane_jobs_;
-  GroupPlaces group_places_;
-  JobEnding ending_;
-  JobMaker maker_;
-  JobOffers offers_;
+  JobServices services_;
   DroppedFrames dropped_;
-  WaitReasons wait_reasons_;
   PortWatch port_watch_;
   StatusReport status_;
-  Transports transports_;
-  Placement placement_;
-  Identification identification_;
-
-  // Requests of workers and fallback servers, in the order of a job's life.
-  Joining joining_;
-  Gathering gathering_;
-  PeerMemory peer_memory_;
-  ResultBuffers result_buffers_;
-  GroupMaker group_maker_;
-  Splits splits_;
-  MemberGroups member_groups_;
-  WorkerCalls worker_calls_;
-  Departures departures_;
-  Rejoin rejoin_;
-  Groups groups_;
-  FallbackPlaces fallback_places_;
-  FallbackServers fallback_servers_;
-
-  // Requests of users and administrators.
-  StatusAnswers status_answers_;
-  SlotMap slot_map_;
-  Tracing tracing_;
-  TraceAnswers trace_answers_;
-  Reload reload_;
-  JobAdministration job_administration_;
-  Administration administration_;
+  WorkerRequests workers_;
+  UserRequests users_;
 };
 
 }  // namespace ina::switchd
