@@ -108,12 +108,11 @@ void Burst::look_up_in_sets(std::span<const RxPacket> packets) {
 template <class Policy>
 void Burst::decide_singly(std::span<const RxPacket> packets, Nanos now,
                           std::span<Verdict> verdicts) {
-  Shard& shard = shard_;
   constexpr size_t kRowsAhead = 4;
   constexpr size_t kPayloadsAhead = 2;
   const auto prefetch_row = [&](size_t i) __attribute__((always_inline)) {
     if (lookups_[i].slot)
-      prefetch_lines<1>(shard.slots.row_of(*lookups_[i].slot),
+      prefetch_lines<1>(shard_.slots.row_of(*lookups_[i].slot),
                         std::min(packets[i].payload_bytes, prefetch_bytes_));
   };
   for (size_t i = 0; i < std::min(kRowsAhead, packets.size()); ++i) prefetch_row(i);
@@ -195,9 +194,10 @@ void Burst::decide_groups(std::span<const RxPacket> packets, Nanos now,
 /// The first packet finds or takes the slot, as any packet does, or makes the result of a whole
 /// fragment. The others go the same way, if they cannot simply join it there.
 template <class Policy>
-void Burst::decide_group(const BurstGroups::Group& group, const Followers& followers,
-                         const RxPacket& first, const Lookup& lookup, Nanos now,
-                         std::span<Verdict> verdicts) {
+[[gnu::always_inline]] inline void Burst::decide_group(const BurstGroups::Group& group,
+                                                       const Followers& followers,
+                                                       const RxPacket& first, const Lookup& lookup,
+                                                       Nanos now, std::span<Verdict> verdicts) {
   PendingSum& pending = parts_.contributions.pending();
   pending.begin_group(followers);
   decide_one<Policy>(group.first, first, lookup, now, verdicts[group.first]);

@@ -36,12 +36,12 @@ class Contributions {
   void finish_at_once(ShardJob& job, Seq seq, WorkerSet& seen, const RxPacket& first,
                       Verdict& verdict);
 
-  /// No slot for it: the contribution goes to the fallback alone, straight from the worker's
+  /// The contribution has no slot: it goes to the fallback alone, straight from the worker's
   /// memory.
   void bypass(ShardJob& job, const RxPacket& packet, Verdict& verdict);
   /// The slot's partial sum goes to the fallback of its job, which need not be the packet's.
   void leave_as_part(Slot& slot, Verdict& verdict);
-  /// The same, but the slot keeps the sum until the fallback acknowledges it.
+  /// The slot's sum goes to the fallback, and the slot keeps it until the fallback acknowledges it.
   void freeze(Slot& slot, Verdict& verdict);
   /// What a frozen slot holds goes to the fallback once more.
   void emit_part(const Slot& slot, Verdict& verdict);

@@ -9,7 +9,7 @@
 
 namespace ina::aggregator {
 
-/// Has no state of its own.
+/// The class has no state of its own.
 class Questions {
  public:
   /// All must outlive it.

@@ -13,7 +13,7 @@
 
 namespace ina::aggregator {
 
-/// Has no state of its own. `Policy` is the policy of the shard.
+/// The class has no state of its own. `Policy` is the policy of the shard.
 class SlotAllocation {
  public:
   /// All must outlive it.
