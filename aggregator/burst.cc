@@ -1,14 +1,11 @@
-// A burst of packets: the fragments of all packets are looked up first, then each packet is
-// decided, contributions to the same fragment together.
-#include <algorithm>
-#include <bit>
+#include "aggregator/burst.h"
 
-#include "aggregator/aggregator.h"
+#include <algorithm>
+
 #include "wire/rules.h"
 
 namespace ina::aggregator {
 
-using wire::Message;
 using wire::Type;
 
 namespace {
@@ -20,70 +17,9 @@ constexpr size_t kNearBytes = 1 << 20;
 constexpr uint32_t kPrefetchNearBytes = 256;
 constexpr uint32_t kPrefetchFarBytes = 1024;
 
-}  // namespace
-
-uint32_t Aggregator::prefetch_bytes(const Shape& shape) {
+uint32_t prefetch_bytes(const Shape& shape) {
   const bool near = size_t{shape.slots} * shape.slot_bytes <= kNearBytes;
   return near ? kPrefetchNearBytes : kPrefetchFarBytes;
-}
-
-void Aggregator::on_burst(std::span<const RxPacket> packets, Nanos now,
-                          std::span<Verdict> verdicts) {
-  noted_words_ = (packets.size() + 63) / 64;
-  std::fill_n(noted_.begin(), noted_words_, 0);
-  groups_.divide(packets);
-  look_up(packets);
-  counters_.packets += packets.size();
-  scheduler::with_policy(shape_.policy.kind,
-                         [&](auto policy) { decide<decltype(policy)>(packets, now, verdicts); });
-}
-
-/// Slots first, then rows, then work: by the time a packet is added, the lines that it touches are
-/// on their way to the cache.
-void Aggregator::look_up(std::span<const RxPacket> packets) {
-  switch (slots_.tags().ways()) {
-    case 2:
-      return look_up_in_sets<2>(packets);
-    case 4:
-      return look_up_in_sets<4>(packets);
-    case 8:
-      return look_up_in_sets<8>(packets);
-    default:
-      return look_up_in_sets<1>(packets);
-  }
-}
-
-template <uint32_t kWays>
-void Aggregator::look_up_in_sets(std::span<const RxPacket> packets) {
-  [[maybe_unused]] const uint32_t* const tags = slots_.tags().data();
-  Lookup* next = lookups_.data();
-  for (const BurstGroups::Group& group : groups_.all()) {
-    const RxPacket& packet = packets[group.first];
-    const Job& job = jobs_[packet.job];
-    Lookup& lookup = *next++;
-    lookup = Lookup{};
-    if (!job.present) continue;
-    lookup.seq = seq_of(job, packet);
-    lookup.number = number_of(lookup.seq);
-    if (packet.message.type != Type::kGrad) continue;
-    if (hashed()) {
-      lookup.first = hashed_slot(job, lookup.number);
-      uint32_t likely = lookup.first;
-      if constexpr (kWays != 1) {
-        const uint32_t tag = SlotTags::tag_of(packet.job, lookup.number);
-        const uint32_t same = SlotTags::matches<kWays>(tags, lookup.first, tag);
-        likely = same != 0
-                     ? (lookup.first & ~(kWays - 1)) + static_cast<uint32_t>(std::countr_zero(same))
-                     : slots_.tags().empty_or(lookup.first);
-      }
-      lookup.slot = &slots_[likely];
-      lookup.seen = &job.recent.seen(lookup.number);
-      __builtin_prefetch(lookup.seen, 1);
-    } else {
-      lookup.slot = &pool_slot(job, lookup.number);
-    }
-    __builtin_prefetch(lookup.slot, 1);
-  }
 }
 
 // Always inlined: GCC takes a function that only prefetches for one without effect, and calls to
@@ -98,14 +34,85 @@ template <int kToWrite>
   }
 }
 
+}  // namespace
+
+Burst::Burst(Shard& shard, const Parts& parts)
+    : shard_(shard),
+      parts_(parts),
+      prefetch_bytes_(prefetch_bytes(shard.shape)),
+      lookups_(BurstGroups::kMaxBurst) {}
+
+void Burst::decide(std::span<const RxPacket> packets, Nanos now, std::span<Verdict> verdicts) {
+  noted_words_ = (packets.size() + 63) / 64;
+  std::fill_n(noted_.begin(), noted_words_, 0);
+  groups_.divide(packets);
+  look_up(packets);
+  shard_.counters.packets += packets.size();
+  scheduler::with_policy(shard_.shape.policy.kind, [&](auto policy) {
+    if (groups_.any())
+      decide_groups<decltype(policy)>(packets, now, verdicts);
+    else
+      decide_singly<decltype(policy)>(packets, now, verdicts);
+  });
+}
+
+/// Slots first, then rows, then work: by the time a packet is added, the lines that it touches are
+/// on their way to the cache.
+void Burst::look_up(std::span<const RxPacket> packets) {
+  switch (shard_.slots.tags().ways()) {
+    case 2:
+      return look_up_in_sets<2>(packets);
+    case 4:
+      return look_up_in_sets<4>(packets);
+    case 8:
+      return look_up_in_sets<8>(packets);
+    default:
+      return look_up_in_sets<1>(packets);
+  }
+}
+
+template <uint32_t kWays>
+void Burst::look_up_in_sets(std::span<const RxPacket> packets) {
+  Shard& shard = shard_;
+  [[maybe_unused]] const uint32_t* const tags = shard.slots.tags().data();
+  Lookup* next = lookups_.data();
+  for (const BurstGroups::Group& group : groups_.all()) {
+    const RxPacket& packet = packets[group.first];
+    const ShardJob& job = shard.jobs[packet.job];
+    Lookup& lookup = *next++;
+    lookup = Lookup{};
+    if (!job.present) continue;
+    lookup.seq = Shard::seq_of(job, packet);
+    lookup.number = shard.number_of(lookup.seq);
+    if (packet.message.type != Type::kGrad) continue;
+    if (shard.hashed) {
+      lookup.first = shard.hashed_slot(job, lookup.number);
+      uint32_t likely = lookup.first;
+      if constexpr (kWays != 1) {
+        const uint32_t tag = SlotTags::tag_of(packet.job, lookup.number);
+        const uint32_t same = SlotTags::matches<kWays>(tags, lookup.first, tag);
+        likely = same != 0
+                     ? (lookup.first & ~(kWays - 1)) + static_cast<uint32_t>(std::countr_zero(same))
+                     : shard.slots.tags().empty_or(lookup.first);
+      }
+      lookup.slot = &shard.slots[likely];
+      lookup.seen = &job.recent.seen(lookup.number);
+      __builtin_prefetch(lookup.seen, 1);
+    } else {
+      lookup.slot = &shard.pool_slot(job, lookup.number);
+    }
+    __builtin_prefetch(lookup.slot, 1);
+  }
+}
+
 template <class Policy>
-void Aggregator::decide(std::span<const RxPacket> packets, Nanos now, std::span<Verdict> verdicts) {
-  if (groups_.any()) return decide_groups<Policy>(packets, now, verdicts);
+void Burst::decide_singly(std::span<const RxPacket> packets, Nanos now,
+                          std::span<Verdict> verdicts) {
   constexpr size_t kRowsAhead = 4;
   constexpr size_t kPayloadsAhead = 2;
   const auto prefetch_row = [&](size_t i) __attribute__((always_inline)) {
     if (lookups_[i].slot)
-      prefetch_lines<1>(row_of(*lookups_[i].slot),
+      prefetch_lines<1>(shard_.slots.row_of(*lookups_[i].slot),
                         std::min(packets[i].payload_bytes, prefetch_bytes_));
   };
   for (size_t i = 0; i < std::min(kRowsAhead, packets.size()); ++i) prefetch_row(i);
@@ -122,16 +129,16 @@ void Aggregator::decide(std::span<const RxPacket> packets, Nanos now, std::span<
 
 /// A packet of a burst with groups.
 template <class Policy>
-[[gnu::noinline]] void Aggregator::decide_one(size_t index, const RxPacket& packet,
-                                              const Lookup& lookup, Nanos now, Verdict& verdict) {
+[[gnu::noinline]] void Burst::decide_one(size_t index, const RxPacket& packet, const Lookup& lookup,
+                                         Nanos now, Verdict& verdict) {
   on_packet<Policy>(packet, lookup, now, verdict);
   note(index, verdict);
 }
 
 /// A group's packets behind the first. The payloads of all are fetched, and theirs listed.
-void Aggregator::gather(const BurstGroups::Group& group, std::span<const RxPacket> packets,
-                        std::span<Verdict> verdicts, const std::byte** payloads,
-                        Followers& followers) const {
+void Burst::gather(const BurstGroups::Group& group, std::span<const RxPacket> packets,
+                   std::span<Verdict> verdicts, const std::byte** payloads,
+                   Followers& followers) const {
   Followers all;
   all.last = &packets[group.last];
   all.last_verdict = &verdicts[group.last];
@@ -152,18 +159,19 @@ void Aggregator::gather(const BurstGroups::Group& group, std::span<const RxPacke
 /// Decides a burst in which several packets are to the same fragment. Payloads are fetched a
 /// group ahead, and rows a few.
 template <class Policy>
-void Aggregator::decide_groups(std::span<const RxPacket> packets, Nanos now,
-                               std::span<Verdict> verdicts) {
+void Burst::decide_groups(std::span<const RxPacket> packets, Nanos now,
+                          std::span<Verdict> verdicts) {
   constexpr size_t kRowsAhead = 4;
   const std::span<const BurstGroups::Group> groups = groups_.all();
   const auto prefetch_row = [&](size_t i) __attribute__((always_inline)) {
     const RxPacket& packet = packets[groups[i].first];
     // A fragment that is all there has no use for its row.
-    if (groups[i].size != jobs_[packet.job].spec.workers && lookups_[i].slot)
-      prefetch_lines<1>(row_of(*lookups_[i].slot), std::min(packet.payload_bytes, prefetch_bytes_));
+    if (groups[i].size != shard_.jobs[packet.job].spec.workers && lookups_[i].slot)
+      prefetch_lines<1>(shard_.slots.row_of(*lookups_[i].slot),
+                        std::min(packet.payload_bytes, prefetch_bytes_));
   };
   for (size_t i = 0; i < std::min(kRowsAhead, groups.size()); ++i) prefetch_row(i);
-  const std::byte** payloads = pending_.list();
+  const std::byte** payloads = parts_.contributions.pending().list();
   Followers followers[2];  // of the group at hand, and of the next one
   const auto gather_next = [&](size_t i) __attribute__((always_inline)) {
     gather(groups[i], packets, verdicts, payloads, followers[i % 2]);
@@ -186,90 +194,66 @@ void Aggregator::decide_groups(std::span<const RxPacket> packets, Nanos now,
 /// The first packet finds or takes the slot, as any packet does, or makes the result of a whole
 /// fragment. The others go the same way, if they cannot simply join it there.
 template <class Policy>
-void Aggregator::decide_group(const BurstGroups::Group& group, const Followers& followers,
-                              const RxPacket& first, const Lookup& lookup, Nanos now,
-                              std::span<Verdict> verdicts) {
-  pending_.begin_group(followers);
+[[gnu::always_inline]] inline void Burst::decide_group(const BurstGroups::Group& group,
+                                                       const Followers& followers,
+                                                       const RxPacket& first, const Lookup& lookup,
+                                                       Nanos now, std::span<Verdict> verdicts) {
+  PendingSum& pending = parts_.contributions.pending();
+  pending.begin_group(followers);
   decide_one<Policy>(group.first, first, lookup, now, verdicts[group.first]);
-  if (!pending_.collects()) return note(group.last, verdicts[group.last]);
-  if (join_together<Policy>(jobs_[first.job], lookup, group, followers))
+  if (!pending.collects()) return note(group.last, verdicts[group.last]);
+  if (parts_.allocation.join_group<Policy>(shard_.jobs[first.job], lookup, followers,
+                                           group.size - 1u)) {
+    if (first.message.receiver != 0) [[unlikely]]
+      groups_.for_each_follower(
+          group, [&](uint32_t, const RxPacket& packet) { parts_.results.hear_prompt(packet); });
     note(group.last, verdicts[group.last]);
-  else
+  } else {
     groups_.for_each_follower(group, [&](uint32_t at, const RxPacket& packet) {
       decide_one<Policy>(at, packet, lookup, now, verdicts[at]);
     });
-  if (pending_.slot()) add_pending();
-  pending_.end_group();
-}
-
-/// Notes if the sender of a packet whose results may be bare must get them at once.
-inline void Aggregator::hear_prompt(const RxPacket& packet) {
-  bare_results_.set_prompt(packet.job, packet.rank, packet.message.seq,
-                           (packet.message.flags & wire::kFlagPrompt) != 0);
-}
-
-/// Contributions to the fragment whose first one has just been added to its slot. False: something
-/// is to be said about one of them, and nothing has been done.
-template <class Policy>
-bool Aggregator::join_together(Job& job, const Lookup& lookup, const BurstGroups::Group& group,
-                               const Followers& followers) {
-  constexpr bool kHashed = Policy::kTraits.hashed;
-  if (!pending_.slot() || job.spec.park_after != 0) return false;
-  if (kHashed && !job.recent.remembers(lookup.seq)) return false;
-  if (!followers.are_within(job.full)) return false;
-  Slot& slot = *pending_.slot();
-  const WorkerSet here = slot.bits | slot.at_fallback;
-  const WorkerSet known = here | (kHashed ? *lookup.seen : WorkerSet());
-  if ((followers.repeated || known.intersects(followers.bits)) && rule(Rule::kGroupOnce))
-    return false;
-  const RxPacket& last = *followers.last;
-  if (last.message.receiver != 0) [[unlikely]]
-    groups_.for_each_follower(group,
-                              [&](uint32_t, const RxPacket& packet) { hear_prompt(packet); });
-  const bool full = (here | followers.bits) == job.full;
-  // The last one has more to do than to be added.
-  const uint32_t plain = group.size - (full ? 2 : 1);
-  pending_.add_followers(plain);
-  if constexpr (kHashed) {
-    *lookup.seen |= followers.bits;
-    slot.flags |= followers.flags & wire::kResultFlags;
-    slot.priority = std::max(slot.priority, std::min(followers.priority, job.spec.priority_max));
   }
-  slot.bits |= full ? followers.bits - WorkerSet::of(last.rank) : followers.bits;
-  counters_.absorbed += plain;
-  job.counters.absorbed += plain;
-  counters_.absorbed_bytes += uint64_t{plain} * last.payload_bytes;
-  if (full) add_last<Policy>(job, slot, last, *followers.last_verdict);
-  return true;
+  if (pending.slot()) parts_.contributions.add_pending();
+  pending.end_group();
 }
 
 template <class Policy>
-[[gnu::always_inline]] inline void Aggregator::on_packet(const RxPacket& packet,
-                                                         const Lookup& lookup, Nanos now,
-                                                         Verdict& verdict) {
+[[gnu::always_inline]] inline void Burst::on_packet(const RxPacket& packet, const Lookup& lookup,
+                                                    Nanos now, Verdict& verdict) {
+  Shard& shard = shard_;
   verdict.emissions = 0;
-  Job& job = jobs_[packet.job];
-  if (!job.present) return drop(verdict, DropReason::kBadJob);
-  if (job.aborted) return drop(verdict, DropReason::kJobAborted);
+  ShardJob& job = shard.jobs[packet.job];
+  if (!job.present) return shard.drop(verdict, DropReason::kBadJob);
+  if (job.aborted) return shard.drop(verdict, DropReason::kJobAborted);
   if (packet.message.type != Type::kGrad) [[unlikely]]
-    return on_other(job, lookup.seq, packet, now, verdict);
-  if (!is_within(job, lookup.seq, packet, verdict)) return;
+    return parts_.messages.take(job, lookup.seq, packet, now, verdict);
+  if (!shard.is_within(job, lookup.seq, packet, verdict)) return;
   if (const uint32_t epoch = packet.message.epoch; epoch != job.spec.epoch) [[unlikely]] {
-    if (epoch > job.spec.epoch) return drop(verdict, DropReason::kFutureEpoch);
-    if (rule(Rule::kEpochCheck)) return on_old_epoch(job, packet, verdict);
+    if (epoch > job.spec.epoch) return shard.drop(verdict, DropReason::kFutureEpoch);
+    if (rule(Rule::kEpochCheck)) {
+      shard.drop(verdict, DropReason::kStaleEpoch);
+      return tell_stale(job, packet, verdict);
+    }
   }
   if (packet.message.target != 0 &&
       !job.results.in_buffers(packet.message.target - 1, packet.payload_bytes))
-    return drop(verdict, DropReason::kBadOffset);
+    return shard.drop(verdict, DropReason::kBadOffset);
   if (packet.message.receiver != 0 || packet.message.bare()) [[unlikely]] {
-    if (packet.message.receiver > job.spec.workers) return drop(verdict, DropReason::kBadRank);
-    hear_prompt(packet);
+    if (packet.message.receiver > job.spec.workers)
+      return shard.drop(verdict, DropReason::kBadRank);
+    parts_.results.hear_prompt(packet);
   }
-  on_grad<Policy>(job, lookup, packet, now, verdict);
-  if (job.spec.park_after != 0) [[unlikely]] {
-    job.late.set_out_of_room(packet.rank, (packet.message.flags & wire::kFlagFull) != 0);
-    park_left_behind(job, packet.job, now, verdict);
-  }
+  parts_.allocation.take<Policy>(job, lookup, packet, now, verdict);
+  if (job.has_help()) [[unlikely]]
+    parts_.parking.after_contribution(job, packet, now, verdict);
+}
+
+/// The worker does not know yet that the job is in another epoch.
+void Burst::tell_stale(const ShardJob& job, const RxPacket& packet, Verdict& verdict) {
+  Emission& stale = verdict.add(Emission::To::kSender, packet.job);
+  stale.message.type = Type::kStale;
+  stale.message.epoch = job.spec.epoch;
+  stale.message.seq = packet.message.seq;
 }
 
 }  // namespace ina::aggregator

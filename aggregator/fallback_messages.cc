@@ -1,25 +1,23 @@
-// Messages between workers, their fallback, and workers that keep parked sums, which pass the
-// switch: all but contributions.
+#include "aggregator/fallback_messages.h"
+
 #include <cstring>
 
-#include "aggregator/aggregator.h"
 #include "wire/rules.h"
 
 namespace ina::aggregator {
 
 using wire::Type;
 
-/// All but contributions.
-void Aggregator::on_other(Job& job, Seq seq, const RxPacket& packet, Nanos now, Verdict& verdict) {
+void FallbackMessages::take(ShardJob& job, Seq seq, const RxPacket& packet, Nanos now,
+                            Verdict& verdict) {
   const Type type = packet.message.type;
   if (type == Type::kResult || type == Type::kRemind || type == Type::kPoll)
     return on_fallback_packet(job, packet, verdict);
-  if (is_within(job, seq, packet, verdict)) on_question(job, seq, packet, now, verdict);
+  if (shard_.is_within(job, seq, packet, verdict)) on_worker_packet(job, seq, packet, now, verdict);
 }
 
-/// Messages between workers and their fallback.
-void Aggregator::on_question(Job& job, Seq seq, const RxPacket& packet, Nanos now,
-                             Verdict& verdict) {
+void FallbackMessages::on_worker_packet(ShardJob& job, Seq seq, const RxPacket& packet, Nanos now,
+                                        Verdict& verdict) {
   const Type type = packet.message.type;
   switch (type) {
     case Type::kQuery:
@@ -27,37 +25,23 @@ void Aggregator::on_question(Job& job, Seq seq, const RxPacket& packet, Nanos no
     case Type::kNotYet:
     case Type::kHave:
     case Type::kDefer:
-      if (job.recent.is_below(seq)) return drop(verdict, DropReason::kTooOld);
+      if (job.recent.is_below(seq)) return shard_.drop(verdict, DropReason::kTooOld);
       // There is a result, and it may be that nobody needs it from the switch any more.
-      if (type == Type::kHave && job.spec.parked_at) unpark(job, number_of(seq));
-      if (type == Type::kQuery) {
-        if (answer_question(job, seq, packet, now, verdict)) return;
-        // Where no link loses, workers that wait for a processor ask, too; that says nothing.
-        if (job.given.remembers() && job.spec.links_lose && left_behind(job, number_of(seq)) &&
-            job.recent.seen(number_of(seq)) == job.full)
-          job.late.help().asked += shape_.lanes;
-      }
+      if (type == Type::kHave) job.parked.forget(shard_.number_of(seq), job.counters);
+      if (type == Type::kQuery && questions_.answer(job, seq, packet, now, verdict)) return;
       return forward(packet, verdict);
     case Type::kPart:
       if (packet.message.origin == wire::Origin::kParker)
-        return on_parker_packet(job, seq, packet, verdict);
+        return on_keeper_packet(job, seq, packet, verdict);
       [[fallthrough]];
     default:  // the others are the switch's own
-      return drop(verdict, DropReason::kBadType);
+      return shard_.drop(verdict, DropReason::kBadType);
   }
 }
 
-void Aggregator::on_old_epoch(const Job& job, const RxPacket& packet, Verdict& verdict) {
-  drop(verdict, DropReason::kStaleEpoch);
-  Emission& stale = add_emission(verdict, Emission::To::kSender, packet.job);
-  stale.message.type = Type::kStale;
-  stale.message.epoch = job.spec.epoch;
-  stale.message.seq = packet.message.seq;
-}
-
-void Aggregator::forward(const RxPacket& packet, Verdict& verdict) {
+void FallbackMessages::forward(const RxPacket& packet, Verdict& verdict) {
   verdict.fate = Verdict::Fate::kForwarded;
-  Emission& emission = add_emission(verdict, Emission::To::kFallback, packet.job);
+  Emission& emission = verdict.add(Emission::To::kFallback, packet.job);
   emission.message = packet.message;
   emission.message.rank = packet.rank;  // what the binding says, not the packet
   emission.message.bitmap = WorkerSet::of(packet.rank);
@@ -65,80 +49,96 @@ void Aggregator::forward(const RxPacket& packet, Verdict& verdict) {
   emission.payload_bytes = packet.payload_bytes;
 }
 
-void Aggregator::on_spill(JobIndex index, const wire::Outgoing& packet, Verdict& verdict) {
+void FallbackMessages::take_of_spill(JobIndex index, const wire::Outgoing& packet,
+                                     Verdict& verdict) {
   verdict.emissions = 0;
-  Job& job = jobs_[index];
-  ++counters_.packets;
-  ++counters_.spill_packets;
-  if (!job.present || job.aborted) return drop(verdict, DropReason::kJobAborted);
+  ShardJob& job = shard_.jobs[index];
+  ++shard_.counters.packets;
+  ++shard_.counters.spill_packets;
+  if (!job.present || job.aborted) return shard_.drop(verdict, DropReason::kJobAborted);
   on_fallback_packet(
       job, {packet.message, packet.payload, packet.payload_bytes, index, kFallbackRank}, verdict);
-  if (verdict.fate == Verdict::Fate::kForwarded) ++counters_.forwarded;
+  if (verdict.fate == Verdict::Fate::kForwarded) ++shard_.counters.forwarded;
 }
 
 /// RESULT, REMIND and POLL, which only the fragment's home may say.
-void Aggregator::on_fallback_packet(Job& job, const RxPacket& packet, Verdict& verdict) {
-  const Seq seq = seq_of(job, packet);
+void FallbackMessages::on_fallback_packet(ShardJob& job, const RxPacket& packet, Verdict& verdict) {
+  const Seq seq = Shard::seq_of(job, packet);
   if (packet.message.origin == wire::Origin::kParker && packet.message.type == Type::kResult)
-    return on_parker_packet(job, seq, packet, verdict);
+    return on_keeper_packet(job, seq, packet, verdict);
   const Rank home =
       job.spec.home == Home::kWorkers ? home_of(seq, job.spec.workers) : kFallbackRank;
-  if (packet.rank != home) return drop(verdict, DropReason::kNotHome);
-  if (seq >= job.limit) return drop(verdict, DropReason::kOutsideWindow);
-  if (!in_lane(seq)) return drop(verdict, DropReason::kWrongLane);
+  if (packet.rank != home) return shard_.drop(verdict, DropReason::kNotHome);
+  if (seq >= job.limit) return shard_.drop(verdict, DropReason::kOutsideWindow);
+  if (!shard_.in_lane(seq)) return shard_.drop(verdict, DropReason::kWrongLane);
   if (packet.message.instance < job.spec.instance && rule(Rule::kInstance))
-    return drop(verdict, DropReason::kOldInstance);
-  if (job.recent.is_below(seq)) return drop(verdict, DropReason::kTooOld);
+    return shard_.drop(verdict, DropReason::kOldInstance);
+  if (job.recent.is_below(seq)) return shard_.drop(verdict, DropReason::kTooOld);
   switch (packet.message.type) {
     case Type::kResult:
       return give_out(job, seq, packet, wire::Origin::kFallback, verdict);
     case Type::kRemind:
       return on_remind(job, seq, verdict);
-    default: {
+    default:
       // Only the switch knows what has not come to it.
-      if (packet.message.phase >= wire::Phase::kAgain) return drop(verdict, DropReason::kBadType);
-      verdict.fate = Verdict::Fate::kForwarded;
-      Emission& poll = add_emission(verdict, Emission::To::kAll, packet.job);
-      poll.message = packet.message;
-      poll.message.rank = packet.rank;
-    }
+      if (packet.message.phase >= wire::Phase::kAgain)
+        return shard_.drop(verdict, DropReason::kBadType);
+      return poll(packet, verdict);
   }
 }
 
+/// A question of the fallback, to all workers.
+void FallbackMessages::poll(const RxPacket& packet, Verdict& verdict) {
+  verdict.fate = Verdict::Fate::kForwarded;
+  Emission& poll = verdict.add(Emission::To::kAll, packet.job);
+  poll.message = packet.message;
+  poll.message.rank = packet.rank;
+}
+
+/// The worker that keeps a parked sum gives out the result, or passes on its partial sum.
+void FallbackMessages::on_keeper_packet(ShardJob& job, Seq seq, const RxPacket& packet,
+                                        Verdict& verdict) {
+  if (seq >= job.limit) return shard_.drop(verdict, DropReason::kOutsideWindow);
+  if (!shard_.in_lane(seq)) return shard_.drop(verdict, DropReason::kWrongLane);
+  if (job.recent.is_below(seq)) return shard_.drop(verdict, DropReason::kTooOld);
+  if (packet.message.epoch != job.spec.epoch) return shard_.drop(verdict, DropReason::kStaleEpoch);
+  const uint64_t number = shard_.number_of(seq);
+  if (job.parked.keeper(number) != packet.rank) return shard_.drop(verdict, DropReason::kNotHome);
+  if (packet.message.type == Type::kResult)
+    return give_out(job, seq, packet, wire::Origin::kParker, verdict);
+  job.parked.move_home(number);
+  pass_home(job, packet, verdict);
+}
+
+/// A partial sum that a worker has kept, to the fallback.
+void FallbackMessages::pass_home(const ShardJob& job, const RxPacket& packet, Verdict& verdict) {
+  verdict.fate = Verdict::Fate::kForwarded;
+  Emission& part = verdict.add(Emission::To::kFallback, packet.job);
+  part.message = packet.message;
+  part.message.origin = wire::Origin::kNone;
+  part.message.rank = packet.rank;
+  part.message.instance = job.spec.instance;
+  part.payload = packet.payload;
+  part.payload_bytes = packet.payload_bytes;
+}
+
 /// A result that was made elsewhere, to all.
-void Aggregator::give_out(Job& job, Seq seq, const RxPacket& packet, wire::Origin origin,
-                          Verdict& verdict) {
-  if (packet.message.receiver > job.spec.workers) return drop(verdict, DropReason::kBadRank);
-  if (packet.message.bare()) return drop(verdict, DropReason::kBadLength);
-  std::byte* result = job.results.place(seq, packet.message.target, packet.payload_bytes);
-  if (!result) return drop(verdict, DropReason::kBadOffset);
-  advance(job, seq);
-  if (Slot* slot = find_slot(job, seq)) reap(*slot);
-  if (hashed()) {
-    job.recent.seen(number_of(seq)) =
-        job.full;  // contributions that are still under way come too late
-    if (job.spec.parked_at) unpark(job, number_of(seq));
-  } else if (Slot& slot = pool_slot(job, number_of(seq));
-             slot.state == SlotState::kEmpty || slot.seq < seq) {
-    // Contributions that are still under way find the fragment answered.
-    reap(slot);
-    slot.seq = seq;
-    slot.bits = job.full;
-    slot.job = packet.job;
-    slot.elements = packet.message.elements;
-    slot.set_signature(packet.message.signature());
-    slot.state = SlotState::kAnswered;
-  }
-  note_result(job, seq);
+void FallbackMessages::give_out(ShardJob& job, Seq seq, const RxPacket& packet, wire::Origin origin,
+                                Verdict& verdict) {
+  if (packet.message.receiver > job.spec.workers) return shard_.drop(verdict, DropReason::kBadRank);
+  if (packet.message.bare()) return shard_.drop(verdict, DropReason::kBadLength);
+  std::byte* const result = job.results.place(seq, packet.message.target, packet.payload_bytes);
+  if (!result) return shard_.drop(verdict, DropReason::kBadOffset);
+  enter_result(job, seq, packet);
   // A repeated result, after all workers have it, would overwrite the next operation's data there.
-  const bool there = packet.message.target != 0 && place_once(job, seq);
+  const bool there = packet.message.target != 0 && shard_.place_once(job, seq);
   if (packet.payload_bytes != 0 && !there)
     std::memcpy(result, packet.payload, packet.payload_bytes);
   const bool parked = origin == wire::Origin::kParker;
-  ++(parked ? counters_.parker_results : counters_.fallback_results);
+  ++(parked ? shard_.counters.parker_results : shard_.counters.fallback_results);
   ++(parked ? job.counters.parker_results : job.counters.fallback_results);
   verdict.fate = Verdict::Fate::kForwarded;
-  Emission& emission = add_emission(verdict, Emission::To::kAll, packet.job);
+  Emission& emission = verdict.add(Emission::To::kAll, packet.job);
   emission.message = packet.message;
   emission.message.origin = origin;
   emission.message.rank = packet.rank;
@@ -150,23 +150,41 @@ void Aggregator::give_out(Job& job, Seq seq, const RxPacket& packet, wire::Origi
   }
   emission.payload = result;
   emission.payload_bytes = packet.payload_bytes;
-  remember_given(job, seq, emission.message);
+  results_.remember(job, seq, emission.message);
   if (packet.message.receiver != 0) [[unlikely]]
-    bare_for_others(verdict);
+    Results::bare_for_others(verdict);
 }
 
-void Aggregator::on_remind(Job& job, Seq seq, Verdict& verdict) {
-  verdict.fate = Verdict::Fate::kForwarded;
-  Slot* slot = find_slot(job, seq);
-  if (!hashed() || !slot) return;
-  ++counters_.reminders;
-  if (slot->state == SlotState::kFrozen) return emit_part(*slot, verdict);
-  if (scheduler::traits(shape_.policy.kind).held_until_acknowledged) {
-    counters_.contributions_moved += slot->contributions();
-    slot->state = SlotState::kFrozen;
-    return emit_part(*slot, verdict);
+/// The fragment has a result from elsewhere: contributions that are still under way come too late.
+void FallbackMessages::enter_result(ShardJob& job, Seq seq, const RxPacket& packet) {
+  const uint64_t number = shard_.number_of(seq);
+  shard_.advance(job, seq);
+  if (Slot* const slot = shard_.find_slot(job, seq)) shard_.reap(*slot);
+  if (shard_.hashed) {
+    job.recent.seen(number) = job.full;
+    job.parked.forget(number, job.counters);
+  } else if (Slot& slot = shard_.pool_slot(job, number);
+             slot.state == SlotState::kEmpty || slot.seq < seq) {
+    shard_.reap(slot);
+    slot.seq = seq;
+    slot.bits = job.full;
+    slot.job = packet.job;
+    slot.elements = packet.message.elements;
+    slot.set_signature(packet.message.signature());
+    slot.state = SlotState::kAnswered;
   }
-  leave_as_part(*slot, verdict);
+  job.note_result(seq);
+}
+
+void FallbackMessages::on_remind(ShardJob& job, Seq seq, Verdict& verdict) {
+  verdict.fate = Verdict::Fate::kForwarded;
+  Slot* const slot = shard_.find_slot(job, seq);
+  if (!shard_.hashed || !slot) return;
+  ++shard_.counters.reminders;
+  if (slot->state == SlotState::kFrozen) return contributions_.emit_part(*slot, verdict);
+  if (scheduler::traits(shard_.shape.policy.kind).held_until_acknowledged)
+    return contributions_.freeze(*slot, verdict);
+  contributions_.leave_as_part(*slot, verdict);
 }
 
 }  // namespace ina::aggregator

@@ -36,6 +36,16 @@ struct alignas(64) Verdict {
   std::array<Emission, 2> emission;
 
   std::span<const Emission> to_send() const { return std::span(emission).first(emissions); }
+  /// Adds a message without contents. A verdict has room for two.
+  Emission& add(Emission::To to, JobIndex job) {
+    Emission& added = emission[emissions++];
+    added.to = to;
+    added.job = job;
+    added.message = wire::Message{};
+    added.payload = nullptr;
+    added.payload_bytes = 0;
+    return added;
+  }
 };
 
 }  // namespace ina::aggregator

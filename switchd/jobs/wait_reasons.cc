@@ -12,8 +12,8 @@ std::string missing_text(WorkerSet ranks, bool fallback) {
   return ranks_text(ranks) + (fallback ? " and " : "") + server;
 }
 
-std::optional<aggregator::Waiting> WaitReasons::oldest_of(const Job& job) const {
-  std::optional<aggregator::Waiting> oldest;
+std::optional<aggregator::OldestWaiting> WaitReasons::oldest_of(const Job& job) const {
+  std::optional<aggregator::OldestWaiting> oldest;
   for (const auto& command : lanes_.run(command::FindOldestWaiting{job.index}))
     if (command.waiting && (!oldest || command.waiting->seq < oldest->seq))
       oldest = command.waiting;

@@ -27,7 +27,7 @@ class WaitReasons {
   WaitReasons(const JobRules& rules, Lanes& lanes) : rules_(rules), lanes_(lanes) {}
 
   /// The oldest fragment that the switch holds and that is not complete.
-  std::optional<aggregator::Waiting> oldest_of(const Job& job) const;
+  std::optional<aggregator::OldestWaiting> oldest_of(const Job& job) const;
   /// The wait of a job that gathers, or comes back after a restart. Others: StatusReport::why().
   std::string text(const Job& job) const;
   /// The workers that have not joined, or come back, yet.

@@ -118,7 +118,7 @@ struct FindProgress {
 struct FindOldestWaiting {
   aggregator::JobIndex job = 0;
   // out
-  std::optional<aggregator::Waiting> waiting = std::nullopt;
+  std::optional<aggregator::OldestWaiting> waiting = std::nullopt;
 };
 
 /// At which port the bridge has seen a station. A lane without bridge does not know.

@@ -54,7 +54,7 @@ struct BridgeSnapshot {
 struct JobSnapshot {
   aggregator::JobIndex job = 0;
   aggregator::JobCounters counters = {};
-  std::optional<aggregator::Waiting> waiting = std::nullopt;  ///< see command::TakeSnapshot
+  std::optional<aggregator::OldestWaiting> waiting = std::nullopt;  ///< see command::TakeSnapshot
 };
 
 /// A lane's counters at one moment.

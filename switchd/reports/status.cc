@@ -414,9 +414,9 @@ Json StatusReport::peers_json(const Job& job) const {
 }
 
 /// By a snapshot that looked for it in the lanes where the job holds slots.
-std::optional<aggregator::Waiting> StatusReport::oldest_of(const Job& job, size_t number,
-                                                           const Snapshots& snapshots) const {
-  std::optional<aggregator::Waiting> oldest;
+std::optional<aggregator::OldestWaiting> StatusReport::oldest_of(const Job& job, size_t number,
+                                                                 const Snapshots& snapshots) const {
+  std::optional<aggregator::OldestWaiting> oldest;
   for (const auto& snapshot : snapshots) {
     const JobSnapshot& in_lane = snapshot.snapshot.jobs[number];
     if (in_lane.counters.slots_held == 0) return wait_reasons_.oldest_of(job);  // in all lanes
@@ -427,8 +427,8 @@ std::optional<aggregator::Waiting> StatusReport::oldest_of(const Job& job, size_
 }
 
 /// The oldest fragment, and the workers that it lacks. Nothing: none waits.
-std::optional<WorkerSet> StatusReport::add_late(const std::optional<aggregator::Waiting>& oldest,
-                                                Json& json) {
+std::optional<WorkerSet> StatusReport::add_late(
+    const std::optional<aggregator::OldestWaiting>& oldest, Json& json) {
   if (!oldest) return std::nullopt;
   json["waiting_for"] = ranks_of(oldest->missing);
   json["oldest_fragment"] = oldest->seq.value;

@@ -51,9 +51,9 @@ class StatusReport {
   Links links_of(const Snapshots& snapshots) const;
   control::Json job_json(Job& job, const Links* explain) const;
   void explain_job(Job& job, const Links& links, control::Json& json) const;
-  std::optional<aggregator::Waiting> oldest_of(const Job& job, size_t number,
-                                               const Snapshots& snapshots) const;
-  static std::optional<WorkerSet> add_late(const std::optional<aggregator::Waiting>& oldest,
+  std::optional<aggregator::OldestWaiting> oldest_of(const Job& job, size_t number,
+                                                     const Snapshots& snapshots) const;
+  static std::optional<WorkerSet> add_late(const std::optional<aggregator::OldestWaiting>& oldest,
                                            control::Json& json);
   void explain_late(const Job& job, WorkerSet late, const Links& links, control::Json& json) const;
   static void explain_creates(const Job& job, control::Json& json);

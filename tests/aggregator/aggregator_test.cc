@@ -38,7 +38,7 @@ class AggregatorTest : public testing::Test {
     spec.pool = pool;
     spec.results = reinterpret_cast<std::byte*>(results.data());
     spec.placed = placed_[index].data();
-    aggregator_.add_job(index, spec);
+    aggregator_->add_job(index, spec);
   }
 
   /// A contribution of `values` to fragment `seq`.
@@ -58,7 +58,7 @@ class AggregatorTest : public testing::Test {
                           static_cast<uint32_t>(values.size() * 4), job,
                           Rank{static_cast<uint8_t>(rank)}};
     Verdict verdict;
-    aggregator_.on_burst({&packet, 1}, 0, {&verdict, 1});
+    aggregator_->on_burst({&packet, 1}, 0, {&verdict, 1});
     return verdict;
   }
 
@@ -82,14 +82,15 @@ class AggregatorTest : public testing::Test {
   Lines results_ = Lines(2 * kWindow * kSlotBytes / 64);
   std::array<std::array<uint64_t, 2 * kWindow>, 4> placed_{};
   Lines other_results_ = Lines(2 * kWindow * kSlotBytes / 64);
-  Aggregator aggregator_{shape_, std::as_writable_bytes(std::span(rows_))};
+  std::optional<Aggregator> aggregator_{std::in_place, shape_,
+                                        std::as_writable_bytes(std::span(rows_))};
 };
 
 TEST_F(AggregatorTest, FirstContributionIsAbsorbedLastCompletes) {
   const Verdict first = grad(0, 0, {1, 2, 3});
   EXPECT_EQ(first.fate, Fate::kAbsorbed);
   EXPECT_EQ(first.emissions, 0);
-  EXPECT_EQ(aggregator_.counters().slots_used, 1u);
+  EXPECT_EQ(aggregator_->counters().slots_used, 1u);
 
   const Verdict last = grad(1, 0, {10, 20, 30});
   EXPECT_EQ(last.fate, Fate::kAbsorbed);
@@ -101,7 +102,7 @@ TEST_F(AggregatorTest, FirstContributionIsAbsorbedLastCompletes) {
   EXPECT_EQ(values_of(last), (std::vector{11, 22, 33}));
   EXPECT_EQ(last.emission[0].payload, reinterpret_cast<std::byte*>(results_.data()))
       << "row 0 of the ring";
-  EXPECT_EQ(aggregator_.counters().slots_used, 0u);
+  EXPECT_EQ(aggregator_->counters().slots_used, 0u);
 }
 
 TEST_F(AggregatorTest, DuplicateIsDroppedAndNotCounted) {
@@ -120,7 +121,7 @@ TEST_F(AggregatorTest, QuestionForALostResultIsAnsweredToTheSenderOnly) {
   EXPECT_TRUE(sends_to(again, To::kSender));
   EXPECT_NE(again.emission[0].message.flags & wire::kFlagAgain, 0) << "it is an answer";
   EXPECT_EQ(values_of(again), std::vector{3});
-  EXPECT_EQ(aggregator_.counters().results_again, 1u);
+  EXPECT_EQ(aggregator_->counters().results_again, 1u);
 }
 
 TEST_F(AggregatorTest, ResultIsKeptForTwoWindowsThenTheSlotIsReset) {
@@ -161,7 +162,7 @@ TEST_F(AggregatorTest, OlderEpochIsToldNewerIsDropped) {
   const Verdict future = grad(0, 0, {1}, [](auto& m) { m.epoch = 6; });
   expect_drop(future, DropReason::kFutureEpoch);
   EXPECT_EQ(future.emissions, 0);
-  EXPECT_EQ(aggregator_.counters().slots_used, 0u) << "an epoch is checked before any slot";
+  EXPECT_EQ(aggregator_->counters().slots_used, 0u) << "an epoch is checked before any slot";
 }
 
 TEST_F(AggregatorTest, MismatchNamesTheFirstAndStopsTheJob) {
@@ -169,7 +170,7 @@ TEST_F(AggregatorTest, MismatchNamesTheFirstAndStopsTheJob) {
            [](auto& m) { m.operation = 1; }, [](auto& m) { m.operation_elements = 99; },
            [](auto& m) { m.op = Op::kMax; }, [](auto& m) { m.dtype = DType::kFloat32; },
            [](auto& m) { m.collective = Collective::kBarrier; }}) {
-    aggregator_.remove_job(kJob);
+    aggregator_->remove_job(kJob);
     add_job(kJob, 2, {0, 2 * kWindow, 1, 0}, results_);
     grad(0, 0, {1});
     const Verdict verdict = grad(1, 0, {1}, change);
@@ -184,15 +185,15 @@ TEST_F(AggregatorTest, WhatDoesNotBelongIsDroppedByReason) {
   expect_drop(grad(0, 0, {1}, {}, 2), DropReason::kBadJob);
   expect_drop(grad(2, 0, {1}), DropReason::kBadRank);
   expect_drop(grad(0, 0, {1}, [](auto& m) { m.type = wire::Type::kPart; }), DropReason::kBadType);
-  EXPECT_EQ(aggregator_.counters().packets, 3u);
-  EXPECT_EQ(aggregator_.counters().dropped(), 3u);
+  EXPECT_EQ(aggregator_->counters().packets, 3u);
+  EXPECT_EQ(aggregator_->counters().dropped(), 3u);
 }
 
 TEST_F(AggregatorTest, LaneTakesItsOwnFragmentsOnly) {
   Shape shape = shape_;
   shape.lanes = 2;
   shape.lane = 1;
-  aggregator_ = Aggregator(shape, std::as_writable_bytes(std::span(rows_)));
+  aggregator_.emplace(shape, std::as_writable_bytes(std::span(rows_)));
   add_job(2, 1, {8, 4, 2, 1}, other_results_);
   EXPECT_TRUE(sends_to(grad(0, 1, {7}, {}, 2), To::kAll));
   expect_drop(grad(0, 2, {7}, {}, 2), DropReason::kWrongLane);
@@ -210,21 +211,21 @@ TEST_F(AggregatorTest, RemovedJobLeavesNothingHeldAndItsSlotsServeTheNext) {
   grad(0, 0, {1});
   grad(0, 1, {1});
   grad(1, 1, {1});
-  aggregator_.remove_job(kJob);
-  EXPECT_EQ(aggregator_.counters().slots_used, 0u);
-  EXPECT_EQ(aggregator_.counters().contributions_discarded, 1u);
-  EXPECT_EQ(aggregator_.counters().absorbed, 3u);
-  EXPECT_EQ(aggregator_.counters().contributions_in_results, 2u);
+  aggregator_->remove_job(kJob);
+  EXPECT_EQ(aggregator_->counters().slots_used, 0u);
+  EXPECT_EQ(aggregator_->counters().contributions_discarded, 1u);
+  EXPECT_EQ(aggregator_->counters().absorbed, 3u);
+  EXPECT_EQ(aggregator_->counters().contributions_in_results, 2u);
   add_job(kJob, 2, {0, 2 * kWindow, 1, 0}, results_);
   grad(1, 0, {5});
   EXPECT_EQ(values_of(grad(0, 0, {6})), std::vector{11});
 }
 
 TEST_F(AggregatorTest, OldestWaitingNamesFragmentAndMissingWorkers) {
-  EXPECT_FALSE(aggregator_.oldest_waiting(kJob));
+  EXPECT_FALSE(aggregator_->oldest_waiting(kJob));
   grad(1, 2, {1});
   grad(0, 1, {1});
-  const auto waiting = aggregator_.oldest_waiting(kJob);
+  const auto waiting = aggregator_->oldest_waiting(kJob);
   ASSERT_TRUE(waiting);
   EXPECT_EQ(waiting->seq, Seq{1});
   EXPECT_EQ(waiting->missing, 0b10_workers);
@@ -241,7 +242,7 @@ TEST_F(AggregatorTest, EmptyOperationStillSynchronises) {
 
 TEST_F(AggregatorTest, ResultsGoWhereTheContributionsAimed) {
   alignas(64) std::byte buffer[4 * wire::kTargetUnitBytes] = {};
-  aggregator_.add_result_buffer(kJob, {10, 4, buffer});
+  aggregator_->add_result_buffer(kJob, {10, 4, buffer});
   const auto aim = [](uint32_t target) {
     return [target](wire::Message& message) { message.target = target; };
   };
@@ -257,7 +258,7 @@ TEST_F(AggregatorTest, ResultsGoWhereTheContributionsAimed) {
 // operation's result by then.
 TEST_F(AggregatorTest, AnOlderResultDoesNotOverwriteANewerOne) {
   alignas(64) std::byte buffer[4 * wire::kTargetUnitBytes] = {};
-  aggregator_.add_result_buffer(kJob, {0, 4, buffer});
+  aggregator_->add_result_buffer(kJob, {0, 4, buffer});
   const auto aim = [](wire::Message& message) { message.target = 1; };
   const auto from_fallback = [](wire::Message& message) {
     message.target = 1;
@@ -284,7 +285,7 @@ TEST_F(AggregatorTest, AnOlderResultDoesNotOverwriteANewerOne) {
 
 TEST_F(AggregatorTest, AimsOutsideTheJobsBuffersAreDropped) {
   alignas(64) std::byte buffer[4 * wire::kTargetUnitBytes] = {};
-  aggregator_.add_result_buffer(kJob, {10, 4, buffer});
+  aggregator_->add_result_buffer(kJob, {10, 4, buffer});
   for (const uint32_t target : {1u, 10u, 15u, wire::kMaxTargetUnits})
     expect_drop(grad(0, 0, {1}, [&](wire::Message& message) { message.target = target; }),
                 DropReason::kBadOffset);
@@ -296,7 +297,7 @@ TEST_F(AggregatorTest, AimsOutsideTheJobsBuffersAreDropped) {
       grad(0, 0, std::vector<int32_t>(64), [](wire::Message& message) { message.target = 1 + 13; })
           .fate,
       Fate::kAbsorbed);
-  aggregator_.remove_result_buffer(kJob, 10);
+  aggregator_->remove_result_buffer(kJob, 10);
   expect_drop(
       grad(1, 0, std::vector<int32_t>(64), [](wire::Message& message) { message.target = 1 + 13; }),
       DropReason::kBadOffset);
@@ -304,7 +305,7 @@ TEST_F(AggregatorTest, AimsOutsideTheJobsBuffersAreDropped) {
 
 TEST_F(AggregatorTest, DifferentAimsAreAMismatch) {
   alignas(64) std::byte buffer[4 * wire::kTargetUnitBytes] = {};
-  aggregator_.add_result_buffer(kJob, {0, 4, buffer});
+  aggregator_->add_result_buffer(kJob, {0, 4, buffer});
   grad(0, 0, {1}, [](wire::Message& message) { message.target = 1; });
   expect_drop(grad(1, 0, {1}), DropReason::kMismatch);
 }
