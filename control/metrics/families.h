@@ -1,5 +1,6 @@
-// The switch's counters as families of Prometheus: names, units and labels. docs/operations.md
-// lists them.
+// The switch's figures as families of Prometheus. The names, units and labels of counters are in
+// the counters' tables (docs/reference/counters.md), those of other figures here
+// (docs/operations.md).
 #pragma once
 
 #include <prometheus/metric_family.h>
