@@ -11,6 +11,7 @@
 #include <span>
 
 #include "aggregator/packet.h"
+#include "io/port_counters.h"
 #include "wire/message.h"
 
 namespace ina::io {
@@ -19,17 +20,6 @@ using aggregator::JobIndex;
 using aggregator::RxPacket;
 /// Index of a worker's endpoint within its port; the port gives it out when the worker is bound.
 using EndpointIndex = uint16_t;
-
-/// The counters of every port. Its lane alone reads and writes it; the conductor gets a copy in the
-/// lane's snapshot (switchd/lanes/lane_snapshot.h).
-struct PortCounters {
-  uint64_t rx_packets = 0;
-  uint64_t rx_bytes = 0;  ///< payload
-  uint64_t tx_packets = 0;
-  uint64_t tx_bytes = 0;  ///< payload
-  DropCounters
-      drops;  ///< packets that ended in the port: never handed to the datapath, or not sent
-};
 
 // clang-format off
 template <class P>

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the reference of the APIs of C, C++ and Python from the comments in headers and modules.
+"""Writes the reference of the APIs of C, C++ and Python from the comments in headers and modules, and
+that of the counters from their tables.
 
     make_reference.py [--check] [FOLDER]
 
-Writes c.md, cpp.md and python.md into FOLDER (docs/reference). --check: compares these files
+Writes c.md, cpp.md, python.md and counters.md into FOLDER (docs/reference). --check: compares these files
 instead, and fails where one of them differs from the output.
 """
 
@@ -21,7 +22,7 @@ INDENTED = re.compile(r"^ {2,}\S")
 
 
 class Undocumented(Exception):
-    """A declaration has no comment; the text says which, and where."""
+    """A declaration has no comment, or cannot be read; the text says which, and where."""
 
 
 def paragraphs(text):
@@ -204,12 +205,87 @@ def python_page(folder):
     return "\n".join(page)
 
 
+# ---- Counters (wire/counter_field.h)
+
+# By member of the status: what has the counters of a table, the table, and its header.
+COUNTER_TABLES = {
+    "aggregator": [("Of the aggregator", "kCounterFields", "aggregator/counters.h"),
+                   ("Of all packet loops together", "kLaneTotalFields", "switchd/lanes/lane_counters.h")],
+    "jobs": [("Of each job and group", "kJobCounterFields", "aggregator/counters.h"),
+             ("Of jobs with `straggler.help`", "kJobParkingFields", "aggregator/counters.h")],
+    "ports": [("Of each port", "kPortCounterFields", "io/port_counters.h"),
+              ("Of Ethernet ports", "kEthdevCounterFields", "io/ethdev/ethdev_counters.h"),
+              ("MAC addresses at Ethernet ports", "kPortAddressFields", "io/bridge/mac_counters.h"),
+              ("Loops at Ethernet ports", "kPortBlockFields", "io/bridge/loop_guard.h")],
+    "bridge": [("Of the bridge", "kMacTableFields", "io/bridge/mac_counters.h")],
+    "lcores": [("Of each packet loop", "kLaneCounterFields", "switchd/lanes/lane_counters.h"),
+               ("Times", "kLaneTimeFields", "switchd/lanes/lane_counters.h")],
+}
+TEXT = r'((?:"[^"]*"\s*)+)'
+METRIC = re.compile(rf'CounterMetric (k\w+)\{{\s*"(\w+)",\s*"(\w+)",\s*{TEXT}\}};')
+ROW = re.compile(rf'\{{&\w+::\w+,\s*\{{"(\w+)",\s*{TEXT},\s*{TEXT}'
+                 r'(?:,\s*(?:\{(?:"(\w+)")?\}|(k\w+)\.of\("(\w+)"\)))?(?:,\s*CounterKind::(\w+))?\}\}')
+
+
+def joined(literals):
+    return "".join(re.findall(r'"([^"]*)"', literals))
+
+
+def counter_rows(text, table):
+    """Yields (name, unit, help, metric, label and value, kind) for each row of a table in a header."""
+    metrics = {name: (metric, label) for name, metric, label, _ in METRIC.findall(text)}
+    found = re.search(rf"CounterField<[^>]*> {table}\[\] = \{{\n(.*?)\n\}};", text, re.DOTALL)
+    if not found:
+        raise Undocumented(f"there is no table {table}")
+    rows = ROW.findall(found.group(1))
+    if not rows or len(rows) != found.group(1).count("{&"):
+        raise Undocumented(f"a row of {table} is not as others are")
+    for name, unit, words, metric, shared, value, kind in rows:
+        label = ""
+        if shared:
+            metric, label = metrics[shared][0], f'{metrics[shared][1]}="{value}"'
+        yield name, joined(unit), joined(words), metric, label, kind or "kTotal"
+
+
+def counters():
+    """Returns the rows of all tables, by member of the status and by what has these counters."""
+    return {member: {title: list(counter_rows((ROOT / header).read_text("utf-8"), table)) for title, table, header in tables}
+            for member, tables in COUNTER_TABLES.items()}
+
+
+def counter_names():
+    """Returns the names of the counters, by member of the status."""
+    return {member: {row[0] for rows in tables.values() for row in rows} for member, tables in counters().items()}
+
+
+def counter_metrics():
+    """Returns the names of the metrics that counters have."""
+    return {row[3] for tables in counters().values() for rows in tables.values() for row in rows if row[3]}
+
+
+def counters_page():
+    page = ["# Counters\n", "The counters that `inactl status --json` has, by its [members](../administration.md#members-of-status), "
+            "and their\n[metrics](../operations.md#prometheus). They begin with 0 at the start of the switch, or of the job, and "
+            "only grow, except\n*levels*: what there is now, or was at most. Bytes are payload unless called whole.\n"]
+    for member, tables in counters().items():
+        page.append(f"## {member}\n")
+        for title, rows in tables.items():
+            page += [f"{title}:\n", "| Counter | Unit | Metric | Meaning |\n|---|---|---|---|"]
+            for name, unit, words, metric, label, kind in rows:
+                shown = f"`{metric}`" + (f" `{label}`" if label else "") if metric else ""
+                page.append(f"| `{name}` | {unit} | {shown} | {escaped(words)}{' *Level.*' if kind == 'kLevel' else ''} |")
+            page.append("")
+    return "\n".join(page)
+
+
 def pages():
     """Returns the texts by file name."""
-    note = f"<!-- By {COMMAND}: change the comments that it is made of. -->\n\n"
+    def note(name):
+        return f"<!-- By {COMMAND}: change the {'tables' if name == 'counters.md' else 'comments'} that it is made of. -->\n\n"
+
     found = {"c.md": c_page(C_HEADER.read_text("utf-8")), "cpp.md": cpp_page(CPP_HEADER.read_text("utf-8")),
-             "python.md": python_page(ROOT / "plugins/python/ina")}
-    return {name: note + re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n" for name, text in found.items()}
+             "python.md": python_page(ROOT / "plugins/python/ina"), "counters.md": counters_page()}
+    return {name: note(name) + re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n" for name, text in found.items()}
 
 
 def main():
@@ -227,7 +303,7 @@ def main():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     if stale:
-        sys.exit(f"{', '.join(stale)}: not what the comments say. {COMMAND} writes them anew.")
+        sys.exit(f"{', '.join(stale)}: not what the sources say. {COMMAND} writes them anew.")
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@
 #include "switchd/configuration.h"
 #include "switchd/lanes/lane.h"
 #include "switchd/lanes/loop_threads.h"
+#include "switchd/reports/counter_lists.h"
 #include "switchd/reports/telemetry.h"
 #include "switchd/startup/handover.h"
 #include "switchd/startup/preflight.h"
@@ -248,7 +249,8 @@ Result<std::unique_ptr<metrics::Server>> start_metrics(const config::Config& con
   auto server = metrics::Server::start({.listen = metrics.listen,
                                         .most_jobs = metrics.jobs,
                                         .page = metrics.page,
-                                        .hosts = metrics.hosts},
+                                        .hosts = metrics.hosts,
+                                        .counters = counter_lists()},
                                        queue);
   if (server) logging::info("metrics served")("listen", metrics.listen);
   return server;

@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
-"""docs/operations.md has every metric, every alert and every drop reason, and no others. A unit test
+"""docs/operations.md has every metric (those of counters are in docs/reference/counters.md), every alert and every drop reason, and no others. A unit test
 expects each reason, and tests/net/drops_test.py makes it happen at a real switch."""
 
 import pathlib
 import re
+import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import make_reference  # noqa: E402
 
 # Each queue has as many buffers as it can hold, so this reason does not occur.
 NOT_MADE = {"no_buffer"}
@@ -43,6 +47,7 @@ def main():
     metrics = set(re.findall(r'"(ina_\w+)"', read("control/metrics/families.cc") +
                              read("control/metrics/server.cc")))
     difference("metrics", metrics, cells(text, "Prometheus"))
+    metrics |= make_reference.counter_metrics()
     alerts = set(re.findall(r"- alert: (\w+)", read("conf/prometheus/alerts.yml")))
     difference("alerts", alerts, cells(text, "Alerts"))
     table = read("wire/drop_reason.h").split("#define INA_DROP_REASONS")[1].split("\nnamespace")[0]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs/reference agrees with the headers and the Python package, and has all declarations."""
+"""docs/reference agrees with the headers, the tables of counters and the Python package, and has all declarations."""
 
 import ast
 import pathlib
@@ -50,6 +50,27 @@ class ReferenceTest(unittest.TestCase):
         tree = ast.parse((ROOT / "plugins/python/ina/__init__.py").read_text("utf-8"))
         names = next(ast.literal_eval(node.value) for node in tree.body if isinstance(node, ast.Assign))
         self.assertEqual(set(names) - set(headings("python.md")) - {"NOBODY", "RESULT_ALIGNMENT", "version"}, set())
+
+    def test_every_table_of_counters(self):
+        there = {name for path in ROOT.rglob("*.h") if "build" not in path.relative_to(ROOT).parts[0]
+                 for name in re.findall(r"^inline constexpr CounterField<[^>]*> (k\w+)", path.read_text("utf-8"), re.MULTILINE)}
+        read = {table for tables in make_reference.COUNTER_TABLES.values() for _, table, _ in tables}
+        self.assertGreater(len(there), 8)
+        self.assertEqual(there, read)
+
+    def test_rows_of_counters(self):
+        text = ('constexpr CounterMetric kBoth{"ina_both_total", "of", "Both "\n"kinds."};\n'
+                'inline constexpr CounterField<A> kFields[] = {\n    {&A::a, {"a", "whole bytes", "What it "\n "is."}},\n'
+                '    {&A::b, {"b", "bytes", "B.", {"ina_b"}, CounterKind::kLevel}},\n'
+                '    {&A::c, {"c", "bytes", "C.", {}, CounterKind::kLevel}},\n    {&A::d, {"d", "bytes", "D.", kBoth.of("d")}},\n};\n')
+        self.assertEqual(list(make_reference.counter_rows(text, "kFields")),
+                         [("a", "whole bytes", "What it is.", "", "", "kTotal"), ("b", "bytes", "B.", "ina_b", "", "kLevel"),
+                          ("c", "bytes", "C.", "", "", "kLevel"), ("d", "bytes", "D.", "ina_both_total", 'of="d"', "kTotal")])
+        for stranger in ("{&A::e, Row()},", '{&A::e, {"e", kBytes, "E."}},'):
+            with self.assertRaises(make_reference.Undocumented):
+                list(make_reference.counter_rows(text.replace("\n};\n", f"\n    {stranger}\n}};\n"), "kFields"))
+        with self.assertRaises(make_reference.Undocumented):
+            list(make_reference.counter_rows(text, "kOthers"))
 
     def test_pieces_of_c(self):
         text = "/* What\n * it is. */\n\n/* Adds `n`. */\nINA_API int ina_add(int n);\nINA_API int ina_more(int n);\n\nenum e {\n\n  kA };\n"

@@ -80,6 +80,9 @@ std::string_view describe(DropReason reason);
 struct DropCounters {
   std::array<uint64_t, kDropReasons> count{};
   void add(DropReason reason) { ++count[static_cast<size_t>(reason)]; }
+  void add(const DropCounters& more) {
+    for (size_t i = 0; i < kDropReasons; ++i) count[i] += more.count[i];
+  }
   uint64_t operator[](DropReason reason) const { return count[static_cast<size_t>(reason)]; }
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "common/printable.h"
@@ -19,54 +20,86 @@ using prometheus::MetricType;
 using Labels = std::vector<ClientMetric::Label>;
 using FamilyList = std::vector<MetricFamily>;
 
-double real(const Json& json, const char* key) {
+double real(const Json& json, std::string_view key) {
   const auto found = json.find(key);
   return found != json.end() && found->is_number() ? found->get<double>() : 0.0;
 }
 
-uint64_t number(const Json& json, const char* key) {
+uint64_t number(const Json& json, std::string_view key) {
   const auto found = json.find(key);
   return found != json.end() && found->is_number_integer() ? found->get<uint64_t>() : 0;
 }
 
-std::string text(const Json& json, const char* key) {
+std::string text(const Json& json, std::string_view key) {
   const auto found = json.find(key);
   // A label's value comes from workers. A scrape with one that is no UTF-8 is lost as a whole.
   return found != json.end() && found->is_string() ? printable(found->get<std::string>()) : "";
+}
+
+/// The place in the list of a counter's family, which another counter may have begun.
+size_t place_of(FamilyList& families, const CounterText& counter) {
+  const CounterMetric& metric = counter.metric;
+  const auto found = std::ranges::find(families, metric.name, &MetricFamily::name);
+  const auto place = static_cast<size_t>(found - families.begin());
+  if (found != families.end()) return place;
+  MetricFamily& family = families.emplace_back();
+  family.name = metric.name;
+  family.help = metric.help.empty() ? counter.help : metric.help;
+  family.type = counter.kind == CounterKind::kTotal ? MetricType::Counter : MetricType::Gauge;
+  return place;
 }
 
 /// Adds samples to one family.
 class Writer {
  public:
   Writer(FamilyList& families, MetricType type, const char* name, const char* help)
-      : family_(families.emplace_back()) {
-    family_.name = name;
-    family_.help = help;
-    family_.type = type;
+      : families_(families), place_(families.size()) {
+    MetricFamily& family = families.emplace_back();
+    family.name = name;
+    family.help = help;
+    family.type = type;
   }
-  void reserve(size_t metrics) { family_.metric.reserve(metrics); }
+  /// Of a counter that has a metric.
+  Writer(FamilyList& families, const CounterText& counter)
+      : families_(families), place_(place_of(families, counter)) {
+    if (!counter.metric.label.empty())
+      own_label_ = {{std::string(counter.metric.label), std::string(counter.metric.value)}};
+  }
+  void reserve(size_t metrics) { family().metric.reserve(metrics); }
   void add(double value, Labels labels = {}) {
-    ClientMetric& metric = family_.metric.emplace_back();
-    metric.label = std::move(labels);
-    (family_.type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
+    ClientMetric& metric = add_metric(std::move(labels));
+    (family().type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
   }
   void add(ClientMetric::Histogram histogram, Labels labels) {
-    ClientMetric& metric = family_.metric.emplace_back();
-    metric.label = std::move(labels);
-    metric.histogram = std::move(histogram);
+    add_metric(std::move(labels)).histogram = std::move(histogram);
   }
 
  private:
-  MetricFamily& family_;
+  MetricFamily& family() { return families_[place_]; }
+  ClientMetric& add_metric(Labels labels) {
+    ClientMetric& metric = family().metric.emplace_back();
+    metric.label = std::move(labels);
+    metric.label.insert(metric.label.end(), own_label_.begin(), own_label_.end());
+    return metric;
+  }
+
+  FamilyList& families_;
+  const size_t place_;
+  Labels own_label_;
 };
 
-/// One value of each item of a list of the status, labelled by one of its texts.
-struct PerItem {
-  MetricType type;
-  const char* name;
-  const char* help;
-  const char* key;
-};
+/// Adds a sample of each counter that has a metric for each object of a list of the status that has
+/// the counter. `labels_of` gives an object's labels.
+template <class Objects, class LabelsOf>
+void add_counters(FamilyList& families, const std::vector<CounterText>& counters,
+                  const Objects& objects, LabelsOf&& labels_of) {
+  for (const CounterText& counter : counters) {
+    if (counter.metric.name.empty()) continue;
+    Writer writer(families, counter);
+    for (const Json& object : objects)
+      if (object.contains(counter.name)) writer.add(real(object, counter.name), labels_of(object));
+  }
+}
 
 void add_switch(FamilyList& families, const Json& status) {
   const Json& aggregator = status.at("aggregator");
@@ -95,75 +128,32 @@ ClientMetric::Histogram burst_histogram(const Json& lane) {
   return histogram;
 }
 
-void add_lanes(FamilyList& families, const Json& status) {
-  static constexpr PerItem kCounters[] = {
-      {MetricType::Counter, "ina_lane_busy_seconds_total",
-       "Time that a packet loop spent in rounds with packets.", "busy_s"},
-      {MetricType::Counter, "ina_lane_idle_seconds_total",
-       "Time that a packet loop polled in vain or slept.", "idle_s"},
-      {MetricType::Counter, "ina_lane_packets_total", "Packets that a packet loop took.",
-       "packets"},
-      {MetricType::Counter, "ina_lane_polls_total", "Rounds of a packet loop over its ports.",
-       "polls"},
-      {MetricType::Counter, "ina_lane_sleeps_total", "Times that a packet loop went to sleep.",
-       "sleeps"},
-  };
+void add_lanes(FamilyList& families, const CounterLists& counters, const Json& status) {
+  const Json& lanes = status.at("lcores");
   const auto labels = [](const Json& lane) {
     return Labels{{"lane", std::to_string(number(lane, "lcore"))}};
   };
-  for (const PerItem& item : kCounters) {
-    Writer writer(families, item.type, item.name, item.help);
-    for (const Json& lane : status.at("lcores")) writer.add(real(lane, item.key), labels(lane));
-  }
+  add_counters(families, counters.lanes, lanes, labels);
   Writer bursts(families, MetricType::Histogram, "ina_lane_burst_packets",
                 "Packets that a packet loop took from a port at once, empty polls left out.");
-  for (const Json& lane : status.at("lcores")) bursts.add(burst_histogram(lane), labels(lane));
+  for (const Json& lane : lanes) bursts.add(burst_histogram(lane), labels(lane));
 }
 
-void add_ports(FamilyList& families, const Json& status) {
-  static constexpr PerItem kCounters[] = {
-      {MetricType::Counter, "ina_port_receive_bytes_total",
-       "Payload of the messages received for aggregation.", "rx_bytes"},
-      {MetricType::Counter, "ina_port_receive_packets_total",
-       "Messages received; of an Ethernet port all frames, those for others included.",
-       "rx_packets"},
-      {MetricType::Counter, "ina_port_transmit_bytes_total",
-       "Payload sent to workers and fallbacks.", "tx_bytes"},
-      {MetricType::Counter, "ina_port_transmit_packets_total",
-       "Messages sent to workers and fallbacks.", "tx_packets"},
-      {MetricType::Counter, "ina_port_forwarded_frames_total",
-       "Frames for others that came in by the port and were passed on.", "forwarded"},
-      {MetricType::Counter, "ina_port_flooded_frames_total",
-       "Frames for others that went to all ports.", "flooded"},
-      {MetricType::Counter, "ina_port_forwarded_bytes_total",
-       "Bytes of the frames for others that came in by the port and were passed on.",
-       "forwarded_bytes"},
-      {MetricType::Counter, "ina_port_bridged_bytes_total",
-       "Bytes of the frames of other ports that left by the port.", "bridged_sent_bytes"},
-      {MetricType::Counter, "ina_port_bridged_lost_frames_total",
-       "Frames of other ports that the port could not send.", "bridged_lost"},
-      {MetricType::Counter, "ina_port_learned_addresses_total",
-       "MAC addresses that became known at the port.", "learned"},
-      {MetricType::Counter, "ina_port_moved_addresses_total",
-       "MAC addresses that appeared at the port, and were at another one before.", "moved"},
-      {MetricType::Counter, "ina_port_lost_frames_total",
-       "Frames lost before the port could take them: the kernel or the device had no room.",
-       "lost_before"},
-  };
-  for (const PerItem& item : kCounters) {
-    Writer writer(families, item.type, item.name, item.help);
-    for (const Json& port : status.at("ports"))
-      if (port.contains(item.key)) writer.add(real(port, item.key), {{"port", text(port, "name")}});
-  }
+void add_ports(FamilyList& families, const CounterLists& counters, const Json& status) {
+  const Json& ports = status.at("ports");
+  const auto labels = [](const Json& port) { return Labels{{"port", text(port, "name")}}; };
+  add_counters(families, counters.ports, ports, labels);
+  Writer lost(families, MetricType::Counter, "ina_port_lost_frames_total",
+              "Frames lost before the port could take them: the kernel or the device had no room.");
+  for (const Json& port : ports)
+    if (port.contains("lost_before")) lost.add(real(port, "lost_before"), labels(port));
   Writer links(families, MetricType::Gauge, "ina_port_up", "1 while an Ethernet port has a link.");
-  for (const Json& port : status.at("ports"))
-    if (port.contains("link"))
-      links.add(text(port, "link") == "up" ? 1 : 0, {{"port", text(port, "name")}});
+  for (const Json& port : ports)
+    if (port.contains("link")) links.add(text(port, "link") == "up" ? 1 : 0, labels(port));
   Writer blocked(families, MetricType::Gauge, "ina_port_blocked",
                  "1 while an Ethernet port forwards nothing, because it is part of a loop.");
-  for (const Json& port : status.at("ports"))
-    if (port.contains("link"))
-      blocked.add(port.contains("blocked") ? 1 : 0, {{"port", text(port, "name")}});
+  for (const Json& port : ports)
+    if (port.contains("link")) blocked.add(port.contains("blocked") ? 1 : 0, labels(port));
 }
 
 void add_drops(FamilyList& families, const Json& status) {
@@ -202,34 +192,6 @@ void add_slots(FamilyList& families, const Json& aggregator) {
              {{"state", "free"}});
 }
 
-void add_aggregation(FamilyList& families, const Json& aggregator) {
-  Writer fragments(families, MetricType::Counter, "ina_fragments_total",
-                   "Fragments whose result went out, by where the sum was completed.");
-  fragments.add(real(aggregator, "results"), {{"decided_by", "slot"}});
-  fragments.add(real(aggregator, "fallback_results"), {{"decided_by", "fallback"}});
-  fragments.add(real(aggregator, "parker_results"), {{"decided_by", "worker"}});
-  Writer contributions(families, MetricType::Counter, "ina_contributions_total",
-                       "Contributions of workers; bypassed: they found no slot.");
-  contributions.add(real(aggregator, "absorbed"), {{"fate", "absorbed"}});
-  contributions.add(real(aggregator, "bypassed"), {{"fate", "bypassed"}});
-  static constexpr PerItem kCounters[] = {
-      {MetricType::Counter, "ina_preemptions_total", "Slots taken over by a more urgent fragment.",
-       "preemptions"},
-      {MetricType::Counter, "ina_parked_fragments_total",
-       "Partial sums put aside because a worker was slow.", "parked"},
-      {MetricType::Counter, "ina_partial_sums_total", "Partial sums sent to the fallback.",
-       "parts"},
-      {MetricType::Counter, "ina_reminders_total",
-       "Reminders of the fallback that found their fragment in a slot.", "reminders"},
-      {MetricType::Counter, "ina_repeated_results_total",
-       "Results sent again because a worker asked.", "results_again"},
-      {MetricType::Counter, "ina_unsent_results_total", "Results that a port did not take.",
-       "results_unsent"},
-  };
-  for (const PerItem& item : kCounters)
-    Writer(families, item.type, item.name, item.help).add(real(aggregator, item.key));
-}
-
 void add_job_states(FamilyList& families, const Json& status) {
   std::map<std::string, double> states = {
       {"joining", 0}, {"running", 0}, {"leaving", 0}, {"rejoining", 0}};
@@ -255,32 +217,30 @@ constexpr double kNanosPerSecond = 1e9;
 
 }  // namespace
 
-void Families::JobSums::add(const JobSums& more) {
-  for (size_t i = 0; i < kSums; ++i) counted[i] += more.counted[i];
-  slots += more.slots;
-  parked_now += more.parked_now;
+uint64_t Families::counter(const JobSums& sums, std::string_view name) const {
+  const auto found = std::ranges::find(counters_.jobs, name, &CounterText::name);
+  return found == counters_.jobs.end() ? 0
+                                       : sums[static_cast<size_t>(found - counters_.jobs.begin())];
 }
 
-Families::JobSums Families::sums_of(const Json& job) {
-  JobSums sums;
-  sums.counted[JobSums::kInSlots] = number(job, "results");
-  sums.counted[JobSums::kAtFallback] = number(job, "fallback_results");
-  sums.counted[JobSums::kParked] = number(job, "parker_results");
-  sums.counted[JobSums::kAbsorbed] = number(job, "absorbed");
-  sums.counted[JobSums::kBypassed] = number(job, "bypassed");
-  sums.counted[JobSums::kPreempted] = number(job, "preempted");
-  sums.slots = number(job, "slots_held");
-  sums.parked_now = number(job, "parked_now");
-  return sums;
+uint64_t Families::completed(const JobSums& sums) const {
+  return counter(sums, "results") + counter(sums, "fallback_results") +
+         counter(sums, "parker_results");
+}
+
+uint64_t Families::contributions(const JobSums& sums) const {
+  return counter(sums, "absorbed") + counter(sums, "bypassed");
 }
 
 /// By id, each with its groups.
-std::map<uint64_t, Families::JobNow> Families::jobs_of(const Json& status) {
+std::map<uint64_t, Families::JobNow> Families::jobs_of(const Json& status) const {
   std::map<uint64_t, JobNow> jobs;
   for (const Json& job : status.at("jobs")) {
     const bool group = job.contains("group_of");
     JobNow& entry = jobs[number(job, group ? "group_of" : "id")];
-    entry.sums.add(sums_of(job));
+    entry.sums.resize(counters_.jobs.size());
+    for (size_t i = 0; i < entry.sums.size(); ++i)
+      entry.sums[i] += number(job, counters_.jobs[i].name);
     entry.late |= late_of(job);
     if (group) continue;
     entry.label = text(job, "owner") + "/" + text(job, "name");
@@ -292,10 +252,7 @@ std::map<uint64_t, Families::JobNow> Families::jobs_of(const Json& status) {
 /// The jobs with series of their own: those with most contributions so far.
 std::set<uint64_t> Families::labelled(const std::map<uint64_t, JobNow>& jobs) const {
   std::vector<std::pair<uint64_t, uint64_t>> order;
-  for (const auto& [id, job] : jobs) {
-    const uint64_t* const counted = job.sums.counted;
-    order.emplace_back(~(counted[JobSums::kAbsorbed] + counted[JobSums::kBypassed]), id);
-  }
+  for (const auto& [id, job] : jobs) order.emplace_back(~contributions(job.sums), id);
   std::ranges::sort(order);
   if (order.size() > most_jobs_) order.resize(most_jobs_);
   std::set<uint64_t> own;
@@ -311,18 +268,22 @@ void Families::remember(std::map<uint64_t, JobNow>& jobs, const std::set<uint64_
   std::map<uint64_t, JobBefore> after;
   for (auto& [id, job] : jobs) {
     const auto found = before_.find(id);
-    JobBefore before = found == before_.end() ? JobBefore{.sums = {}, .moved = now} : found->second;
-    if (job.sums.completed() != before.sums.completed() || job.sums.slots == 0) before.moved = now;
+    JobBefore before = found == before_.end()
+                           ? JobBefore{.sums = JobSums(counters_.jobs.size()), .moved = now}
+                           : found->second;
+    if (completed(job.sums) != completed(before.sums) || counter(job.sums, "slots_held") == 0)
+      before.moved = now;
     job.waiting_s = static_cast<double>(now - before.moved) / kNanosPerSecond;
     const WorkerSet still = job.late & before.late;
     if (still.empty()) before.late_since = now;
     before.late = still.empty() ? job.late : still;
     job.straggler_s = static_cast<double>(now - before.late_since) / kNanosPerSecond;
     if (!own.contains(id))
-      for (size_t i = 0; i < JobSums::kSums; ++i) {
+      for (size_t i = 0; i < job.sums.size(); ++i) {
+        if (counters_.jobs[i].kind != CounterKind::kTotal) continue;
         // A group that has ended takes its counts with it.
-        const uint64_t last = before.sums.counted[i];
-        other_.counted[i] += std::max(job.sums.counted[i], last) - last;
+        const uint64_t last = before.sums[i];
+        other_[i] += std::max(job.sums[i], last) - last;
       }
     before.sums = job.sums;
     after.emplace(id, before);
@@ -330,7 +291,8 @@ void Families::remember(std::map<uint64_t, JobNow>& jobs, const std::set<uint64_
   before_ = std::move(after);
 }
 
-void Families::add_jobs(FamilyList& families, const Json& status, Nanos now) {
+/// The jobs that have series, the last of them for all others.
+std::vector<Families::JobNow> Families::shown_jobs(const Json& status, Nanos now) {
   auto jobs = jobs_of(status);
   const std::set<uint64_t> own = labelled(jobs);
   remember(jobs, own, now);
@@ -341,19 +303,21 @@ void Families::add_jobs(FamilyList& families, const Json& status, Nanos now) {
       shown.push_back(job);
       continue;
     }
-    rest.sums.slots += job.sums.slots;
-    rest.sums.parked_now += job.sums.parked_now;
+    for (size_t i = 0; i < rest.sums.size(); ++i)
+      if (counters_.jobs[i].kind == CounterKind::kLevel) rest.sums[i] += job.sums[i];
     rest.missing += job.missing;
     rest.waiting_s = std::max(rest.waiting_s, job.waiting_s);
     rest.straggler_s = std::max(rest.straggler_s, job.straggler_s);
   }
   const auto none = [](uint64_t count) { return count == 0; };
-  if (shown.size() < jobs.size() || !std::ranges::all_of(other_.counted, none))
-    shown.push_back(rest);
+  if (shown.size() < jobs.size() || !std::ranges::all_of(other_, none)) shown.push_back(rest);
+  return shown;
+}
 
+void Families::add_jobs(FamilyList& families, const std::vector<JobNow>& jobs) const {
   const auto gauge = [&](const char* name, const char* help, auto value) {
     Writer writer(families, MetricType::Gauge, name, help);
-    for (const JobNow& job : shown)
+    for (const JobNow& job : jobs)
       writer.add(static_cast<double>(value(job)), {{"job", job.label}});
   };
   gauge("ina_job_waiting_seconds",
@@ -362,32 +326,20 @@ void Families::add_jobs(FamilyList& families, const Json& status, Nanos now) {
   gauge("ina_job_straggler_seconds",
         "How long each scrape has found a job's oldest fragment waiting for the same worker.",
         [](const JobNow& job) { return job.straggler_s; });
-  gauge("ina_job_offload_ratio", "Share of a job's contributions that were added in a slot.",
-        [](const JobNow& job) {
-          const auto absorbed = static_cast<double>(job.sums.counted[JobSums::kAbsorbed]);
-          const auto bypassed = static_cast<double>(job.sums.counted[JobSums::kBypassed]);
-          return absorbed + bypassed == 0 ? 1.0 : absorbed / (absorbed + bypassed);
-        });
-  gauge("ina_job_slots", "Slots that a job holds.",
-        [](const JobNow& job) { return job.sums.slots; });
   gauge("ina_job_missing_workers", "Workers of a job that are not there.",
         [](const JobNow& job) { return job.missing; });
-  gauge("ina_job_parked_fragments", "Partial sums put aside because a worker of the job is slow.",
-        [](const JobNow& job) { return job.sums.parked_now; });
-  Writer fragments(families, MetricType::Counter, "ina_job_fragments_total",
-                   "Fragments of a job whose result went out, by where the sum was completed.");
-  static constexpr std::pair<JobSums::Index, const char*> kDeciders[] = {
-      {JobSums::kInSlots, "slot"},
-      {JobSums::kAtFallback, "fallback"},
-      {JobSums::kParked, "worker"}};
-  for (const JobNow& job : shown)
-    for (const auto& [index, decider] : kDeciders)
-      fragments.add(static_cast<double>(job.sums.counted[index]),
-                    {{"job", job.label}, {"decided_by", decider}});
-  Writer preempted(families, MetricType::Counter, "ina_job_preemptions_total",
-                   "Slots that a job lost to more urgent fragments.");
-  for (const JobNow& job : shown)
-    preempted.add(static_cast<double>(job.sums.counted[JobSums::kPreempted]), {{"job", job.label}});
+  Writer ratio(families, MetricType::Gauge, "ina_job_offload_ratio",
+               "Share of a job's contributions that were added in a slot.");
+  for (const JobNow& job : jobs)
+    if (const uint64_t all = contributions(job.sums); all != 0)
+      ratio.add(static_cast<double>(counter(job.sums, "absorbed")) / static_cast<double>(all),
+                {{"job", job.label}});
+  for (size_t i = 0; i < counters_.jobs.size(); ++i) {
+    if (counters_.jobs[i].metric.name.empty()) continue;
+    Writer writer(families, counters_.jobs[i]);
+    for (const JobNow& job : jobs)
+      writer.add(static_cast<double>(job.sums[i]), {{"job", job.label}});
+  }
 }
 
 /// Use and limits of tenants; a limit of 0 is none.
@@ -437,16 +389,15 @@ void Families::add_tenants(FamilyList& families, const Json& status) const {
 
 FamilyList Families::collect(const Json& status, Nanos now) {
   FamilyList families;
-  // Writers hold references to families.
-  families.reserve(64);
   add_switch(families, status);
-  add_lanes(families, status);
-  add_ports(families, status);
+  add_lanes(families, counters_, status);
+  add_ports(families, counters_, status);
   add_drops(families, status);
   add_slots(families, status.at("aggregator"));
-  add_aggregation(families, status.at("aggregator"));
+  add_counters(families, counters_.aggregator, std::span(&status.at("aggregator"), 1),
+               [](const Json&) { return Labels{}; });
   add_job_states(families, status);
-  add_jobs(families, status, now);
+  add_jobs(families, shown_jobs(status, now));
   add_tenants(families, status);
   std::erase_if(families, [](const MetricFamily& family) { return family.metric.empty(); });
   return families;

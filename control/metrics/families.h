@@ -1,5 +1,6 @@
-// The switch's counters as families of Prometheus: names, units and labels. docs/operations.md
-// lists them.
+// The switch's figures as families of Prometheus. The names, units and labels of counters are in
+// the counters' tables (docs/reference/counters.md), those of other figures here
+// (docs/operations.md).
 #pragma once
 
 #include <prometheus/metric_family.h>
@@ -8,9 +9,12 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/json/json.h"
+#include "control/metrics/counter_lists.h"
 #include "wire/worker_set.h"
 
 namespace ina::metrics {
@@ -22,7 +26,8 @@ inline constexpr const char* kOther = "other";
 class Families {
  public:
   /// `most_jobs`: jobs, and tenants, that have series of their own: the busiest.
-  explicit Families(size_t most_jobs) : most_jobs_(most_jobs) {}
+  Families(size_t most_jobs, CounterLists counters)
+      : most_jobs_(most_jobs), counters_(std::move(counters)), other_(counters_.jobs.size()) {}
 
   /// `now`: time of the snapshot, by which a job's waiting is measured.
   std::vector<prometheus::MetricFamily> collect(const nlohmann::json& status, Nanos now);
@@ -30,18 +35,8 @@ class Families {
  private:
   using Json = nlohmann::json;
 
-  /// The counters of a job and its groups together. All but the last two only grow.
-  struct JobSums {
-    enum Index { kInSlots, kAtFallback, kParked, kAbsorbed, kBypassed, kPreempted, kSums };
-    uint64_t counted[kSums] = {};
-    uint64_t slots = 0;
-    uint64_t parked_now = 0;
-
-    uint64_t completed() const {
-      return counted[kInSlots] + counted[kAtFallback] + counted[kParked];
-    }
-    void add(const JobSums& more);
-  };
+  /// The counters of a job and its groups together, by place in CounterLists::jobs.
+  using JobSums = std::vector<uint64_t>;
   struct JobNow {
     std::string label;  ///< "OWNER/NAME"
     JobSums sums;
@@ -58,16 +53,21 @@ class Families {
     Nanos late_since = 0;  ///< the first of these
   };
 
-  static std::map<uint64_t, JobNow> jobs_of(const Json& status);
-  static JobSums sums_of(const Json& job);
+  std::map<uint64_t, JobNow> jobs_of(const Json& status) const;
+  uint64_t counter(const JobSums& sums, std::string_view name) const;
+  uint64_t completed(const JobSums& sums) const;
+  uint64_t contributions(const JobSums& sums) const;
   std::set<uint64_t> labelled(const std::map<uint64_t, JobNow>& jobs) const;
   void remember(std::map<uint64_t, JobNow>& jobs, const std::set<uint64_t>& own, Nanos now);
-  void add_jobs(std::vector<prometheus::MetricFamily>& families, const Json& status, Nanos now);
+  std::vector<JobNow> shown_jobs(const Json& status, Nanos now);
+  void add_jobs(std::vector<prometheus::MetricFamily>& families,
+                const std::vector<JobNow>& jobs) const;
   void add_tenants(std::vector<prometheus::MetricFamily>& families, const Json& status) const;
 
   const size_t most_jobs_;
+  const CounterLists counters_;
   std::map<uint64_t, JobBefore> before_;  ///< by the job's id
-  JobSums other_;  ///< counters of jobs while they had no series of their own
+  JobSums other_;  ///< totals of jobs while they had no series of their own; levels are 0
 };
 
 }  // namespace ina::metrics

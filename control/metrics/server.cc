@@ -34,7 +34,8 @@ MetricFamily answers_family(bool answers) {
 /// The figures, from one snapshot for all who ask at the same time.
 class Figures {
  public:
-  Figures(size_t most_jobs, admin::Queue& queue) : queue_(queue), families_(most_jobs) {}
+  Figures(size_t most_jobs, const CounterLists& counters, admin::Queue& queue)
+      : queue_(queue), families_(most_jobs, counters) {}
 
   std::string text() {
     const std::lock_guard lock(mutex_);
@@ -67,7 +68,7 @@ class Figures {
 class Site final : public Server {
  public:
   Site(const ServerConfig& config, admin::Queue& queue)
-      : figures_(config.most_jobs, queue),
+      : figures_(config.most_jobs, config.counters, queue),
         status_(queue, admin::GetStatus{}, now_ns),
         slots_(queue, admin::GetSlots{}, now_ns),
         page_(config.page),

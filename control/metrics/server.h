@@ -10,6 +10,7 @@
 
 #include "common/result.h"
 #include "control/admin/requests.h"
+#include "control/metrics/counter_lists.h"
 
 namespace ina::metrics {
 
@@ -18,6 +19,7 @@ struct ServerConfig {
   size_t most_jobs = 20;             ///< jobs, and tenants, with series of their own
   bool page = true;                  ///< for people; otherwise there is /metrics alone
   std::vector<std::string> hosts{};  ///< is_own_host()
+  CounterLists counters{};           ///< of the status
 };
 
 class Server {

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "io/bridge/mac_table.h"
+#include "wire/counter_field.h"
 
 namespace ina::bridge {
 
@@ -23,7 +24,12 @@ struct PortBlock {
   LoopSign sign = LoopSign::kNone;  ///< kNone: it is not
   PortIndex other = 0;              ///< kProbe: the other end; kMoves: where the address was known
   Nanos since = 0;
-  uint64_t times = 0;  ///< that it was blocked since the start
+  uint64_t times = 0;
+};
+
+inline constexpr CounterField<PortBlock> kPortBlockFields[] = {
+    {&PortBlock::times,
+     {"blocked_times", "times", "Times that the port was blocked, because it was part of a loop."}},
 };
 
 /// Used by one thread. Allocates never.

@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "io/bridge/mac_counters.h"
 #include "wire/frame.h"
 #include "wire/types.h"
 
@@ -23,19 +24,6 @@ inline constexpr uint32_t kMaxPorts = 64;
 /// Number of a VLAN; 0: frames without a tag, or with one that gives a priority only.
 using VlanId = uint16_t;
 inline constexpr uint32_t kVlans = 4096;
-
-struct MacTableCounters {
-  uint64_t learned = 0;  ///< addresses put in
-  uint64_t moved = 0;    ///< addresses that appeared at another port
-  uint64_t refused = 0;  ///< addresses for which there was no room
-  uint64_t expired = 0;  ///< addresses not seen for the ageing time
-};
-
-/// What became known at one port.
-struct PortAddresses {
-  uint64_t learned = 0;  ///< addresses put in
-  uint64_t moved = 0;    ///< addresses that appeared there, and were at another port before
-};
 
 /// Where an address was seen last.
 struct Sighting {

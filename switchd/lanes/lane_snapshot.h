@@ -2,9 +2,6 @@
 // (command::TakeSnapshot).
 #pragma once
 
-#include <array>
-#include <bit>
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -14,27 +11,9 @@
 #include "io/bridge/bridge.h"
 #include "io/ethdev/ethdev_counters.h"
 #include "io/port.h"
+#include "switchd/lanes/lane_counters.h"
 
 namespace ina::switchd {
-
-struct LaneCounters {
-  /// Bursts by size: 1, 2, 3..4, 5..8, ... packets; the last for the largest burst, 512.
-  static constexpr size_t kBurstBuckets = 10;
-
-  uint64_t polls = 0;
-  uint64_t busy_polls = 0;
-  uint64_t packets = 0;
-  uint64_t sleeps = 0;
-  uint64_t unsent = 0;  ///< results that a port did not take; the worker asks again
-  Nanos busy_ns = 0;    ///< spent in rounds that found a packet
-  Nanos idle_ns = 0;    ///< all other time since the first round, sleep included
-  std::array<uint64_t, kBurstBuckets> bursts{};
-  uint64_t burst_packets = 0;  ///< in all of `bursts`
-
-  static size_t bucket_of(size_t packets) {
-    return static_cast<size_t>(std::bit_width(packets - 1));
-  }
-};
 
 /// Counters of an Ethernet port beyond io::PortCounters.
 struct FramePortSnapshot {

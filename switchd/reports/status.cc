@@ -37,76 +37,27 @@ Json numbers_json(std::initializer_list<std::pair<const char*, uint64_t>> member
   return json;
 }
 
+/// Adds a member for each counter of a table.
+template <class Counters, size_t kRows>
+void add_counters(Json& json, const Counters& counters,
+                  const CounterField<Counters> (&rows)[kRows]) {
+  auto& object = json.get_ref<Json::object_t&>();
+  for (const CounterField<Counters>& row : rows) object.emplace(row.text.name, counters.*row.field);
+}
+
 /// Adds the counters of a job over all lanes. `number`: of the job in the snapshots.
-void add_counters(Json& json, const Job& job, size_t number,
-                  const StatusReport::Snapshots& snapshots) {
+void add_job_counters(Json& json, const Job& job, size_t number,
+                      const StatusReport::Snapshots& snapshots) {
   aggregator::JobCounters sum;
   for (const auto& snapshot : snapshots) {
-    const aggregator::JobCounters& c = snapshot.snapshot.jobs[number].counters;
-    sum.slots_held += c.slots_held;
-    sum.absorbed += c.absorbed;
-    sum.bypassed += c.bypassed;
-    sum.preempted += c.preempted;
-    sum.results += c.results;
-    sum.fallback_results += c.fallback_results;
-    sum.slots_held_peak += c.slots_held_peak;
-    sum.parked += c.parked;
-    sum.parked_now += c.parked_now;
-    sum.parked_now_peak += c.parked_now_peak;
-    sum.parker_results += c.parker_results;
+    const aggregator::JobCounters& more = snapshot.snapshot.jobs[number].counters;
+    add(sum, more, aggregator::kJobCounterFields);
+    add(sum, more, aggregator::kJobParkingFields);
   }
-  add_numbers(json, {{"slots_held", sum.slots_held},
-                     {"slots_held_peak", sum.slots_held_peak},
-                     {"absorbed", sum.absorbed},
-                     {"bypassed", sum.bypassed},
-                     {"preempted", sum.preempted},
-                     {"results", sum.results},
-                     {"fallback_results", sum.fallback_results}});
-  if (job.grant.in_switch != 0)
-    add_numbers(json, {{"in_switch", job.grant.in_switch},
-                       {"park_room", job.grant.park_room},
-                       {"parked", sum.parked},
-                       {"parked_now", sum.parked_now},
-                       {"parked_now_peak", sum.parked_now_peak},
-                       {"parker_results", sum.parker_results}});
-}
-
-void add(DropCounters& sum, const DropCounters& more) {
-  for (size_t i = 0; i < kDropReasons; ++i) sum.count[i] += more.count[i];
-}
-
-void add(io::PortCounters& sum, const io::PortCounters& more) {
-  sum.rx_packets += more.rx_packets;
-  sum.rx_bytes += more.rx_bytes;
-  sum.tx_packets += more.tx_packets;
-  sum.tx_bytes += more.tx_bytes;
-  add(sum.drops, more.drops);
-}
-
-void add(aggregator::Counters& sum, const aggregator::Counters& more) {
-  sum.packets += more.packets;
-  sum.absorbed += more.absorbed;
-  sum.absorbed_bytes += more.absorbed_bytes;
-  sum.groups += more.groups;
-  sum.grouped += more.grouped;
-  sum.results += more.results;
-  sum.results_again += more.results_again;
-  sum.forwarded += more.forwarded;
-  sum.bypassed += more.bypassed;
-  sum.bypassed_bytes += more.bypassed_bytes;
-  sum.fallback_results += more.fallback_results;
-  sum.parked += more.parked;
-  sum.parker_results += more.parker_results;
-  sum.preemptions += more.preemptions;
-  sum.parts += more.parts;
-  sum.part_bytes += more.part_bytes;
-  sum.reminders += more.reminders;
-  sum.contributions_moved += more.contributions_moved;
-  sum.contributions_in_results += more.contributions_in_results;
-  sum.contributions_discarded += more.contributions_discarded;
-  sum.slots_used += more.slots_used;
-  sum.slots_used_peak += more.slots_used_peak;
-  add(sum.drops, more.drops);
+  add_counters(json, sum, aggregator::kJobCounterFields);
+  if (job.grant.in_switch == 0) return;
+  add_numbers(json, {{"in_switch", job.grant.in_switch}, {"park_room", job.grant.park_room}});
+  add_counters(json, sum, aggregator::kJobParkingFields);
 }
 
 /// The counters of all lanes together.
@@ -114,7 +65,7 @@ struct LaneTotals {
   explicit LaneTotals(size_t frame_port_count)
       : ports(1 + frame_port_count), frame_ports(frame_port_count) {}
 
-  uint64_t unsent = 0;
+  LaneCounters lanes;  ///< those of kLaneTotalFields
   aggregator::Counters aggregator;
   std::vector<io::PortCounters> ports;  ///< the shm port's, and then those of the Ethernet ports
   std::vector<FramePortSnapshot> frame_ports;
@@ -122,8 +73,9 @@ struct LaneTotals {
 };
 
 void add(LaneTotals& sum, const LaneSnapshot& more) {
-  sum.unsent += more.lane.unsent;
-  add(sum.aggregator, more.aggregator);
+  add(sum.lanes, more.lane, kLaneTotalFields);
+  add(sum.aggregator, more.aggregator, aggregator::kCounterFields);
+  sum.aggregator.drops.add(more.aggregator.drops);
   for (size_t p = 0; p < sum.ports.size() && p < more.ports.size(); ++p)
     add(sum.ports[p], more.ports[p]);
   for (size_t p = 0; p < sum.frame_ports.size() && p < more.frame_ports.size(); ++p) {
@@ -146,13 +98,10 @@ Json drops_json(const DropCounters& drops) {
 }
 
 Json lane_json(size_t lcore, const LaneCounters& lane) {
-  Json json = numbers_json({{"lcore", lcore},
-                            {"polls", lane.polls},
-                            {"packets", lane.packets},
-                            {"sleeps", lane.sleeps},
-                            {"burst_packets", lane.burst_packets}});
-  json["busy_s"] = static_cast<double>(lane.busy_ns) * 1e-9;
-  json["idle_s"] = static_cast<double>(lane.idle_ns) * 1e-9;
+  Json json = numbers_json({{"lcore", lcore}});
+  add_counters(json, lane, kLaneCounterFields);
+  for (const CounterField<LaneCounters, Nanos>& time : kLaneTimeFields)
+    json[time.text.name] = static_cast<double>(lane.*time.field) * 1e-9;
   json["bursts"] = lane.bursts;
   json["busy_ratio"] =
       lane.polls ? static_cast<double>(lane.busy_polls) / static_cast<double>(lane.polls) : 0.0;
@@ -168,22 +117,10 @@ Json block_json(const ConductorConfig& config, size_t port, const bridge::PortBl
 
 /// Adds what an Ethernet port alone has.
 void add_frame_port(Json& json, const FramePortSnapshot& frame_port) {
-  const io::EthdevCounters& counters = frame_port.counters;
   json["link"] = frame_port.link_up ? "up" : "down";
-  add_numbers(json, {{"delivered", counters.delivered},
-                     {"answered", counters.answered},
-                     {"forwarded", counters.forwarded},
-                     {"flooded", counters.flooded},
-                     {"forwarded_bytes", counters.forwarded_bytes},
-                     {"flood_copies", counters.flood_copies},
-                     {"bridged_sent", counters.bridged_sent},
-                     {"bridged_sent_bytes", counters.bridged_sent_bytes},
-                     {"bridged_lost", counters.bridged_lost},
-                     {"handed_over", counters.handed_over},
-                     {"tx_handed_over", counters.tx_handed_over},
-                     {"learned", frame_port.addresses.learned},
-                     {"moved", frame_port.addresses.moved},
-                     {"blocked_times", frame_port.block.times}});
+  add_counters(json, frame_port.counters, io::kEthdevCounterFields);
+  add_counters(json, frame_port.addresses, bridge::kPortAddressFields);
+  add_counters(json, frame_port.block, bridge::kPortBlockFields);
 }
 
 Json ports_json(const ConductorConfig& config, const LaneTotals& totals) {
@@ -191,10 +128,8 @@ Json ports_json(const ConductorConfig& config, const LaneTotals& totals) {
   for (size_t p = 0; p < totals.ports.size(); ++p) {
     if (p == 0 && !config.has_shm) continue;
     const io::PortCounters& port = totals.ports[p];
-    Json& json = ports.emplace_back(numbers_json({{"rx_packets", port.rx_packets},
-                                                  {"rx_bytes", port.rx_bytes},
-                                                  {"tx_packets", port.tx_packets},
-                                                  {"tx_bytes", port.tx_bytes}}));
+    Json& json = ports.emplace_back(Json::object());
+    add_counters(json, port, io::kPortCounterFields);
     json["name"] = p == 0 ? config.shm_name : config.frame_ports[p - 1].name;
     json["type"] = p == 0 ? "shm" : "ethdev";
     json["drops"] = drops_json(port.drops);
@@ -210,16 +145,16 @@ Json ports_json(const ConductorConfig& config, const LaneTotals& totals) {
 /// Null: there is no bridge.
 Json bridge_json(const std::optional<BridgeSnapshot>& bridge) {
   if (!bridge) return nullptr;
-  return {{"mac_entries", bridge->mac_entries},  {"mac_capacity", bridge->mac_capacity},
-          {"learned", bridge->counters.learned}, {"moved", bridge->counters.moved},
-          {"refused", bridge->counters.refused}, {"expired", bridge->counters.expired}};
+  Json json =
+      numbers_json({{"mac_entries", bridge->mac_entries}, {"mac_capacity", bridge->mac_capacity}});
+  add_counters(json, bridge->counters, bridge::kMacTableFields);
+  return json;
 }
 
 Json aggregator_json(const ConductorConfig& config, const Resources& resources,
                      const LaneTotals& totals) {
   const scheduler::Admission& admission = resources.admission();
   const Handles& handles = resources.handles();
-  const aggregator::Counters& total = totals.aggregator;
   Json json = numbers_json({{"slots", admission.slots_total()},
                             {"slot_bytes", config.aggregator.slot_bytes},
                             {"slots_reserved", admission.slots_reserved()},
@@ -229,33 +164,12 @@ Json aggregator_json(const ConductorConfig& config, const Resources& resources,
                             {"mappings", handles.total().mappings},
                             {"mappings_used", handles.used().mappings},
                             {"descriptors", handles.total().descriptors},
-                            {"descriptors_used", handles.used().descriptors},
-                            {"slots_used", total.slots_used},
-                            {"slots_used_peak", total.slots_used_peak},
-                            {"packets", total.packets},
-                            {"absorbed", total.absorbed},
-                            {"absorbed_bytes", total.absorbed_bytes},
-                            {"groups", total.groups},
-                            {"grouped", total.grouped},
-                            {"results", total.results},
-                            {"results_again", total.results_again},
-                            {"results_unsent", totals.unsent},
-                            {"forwarded", total.forwarded},
-                            {"bypassed", total.bypassed},
-                            {"bypassed_bytes", total.bypassed_bytes},
-                            {"fallback_results", total.fallback_results},
-                            {"parked", total.parked},
-                            {"parker_results", total.parker_results},
-                            {"preemptions", total.preemptions},
-                            {"parts", total.parts},
-                            {"part_bytes", total.part_bytes},
-                            {"reminders", total.reminders},
-                            {"contributions_moved", total.contributions_moved},
-                            {"contributions_in_results", total.contributions_in_results},
-                            {"contributions_discarded", total.contributions_discarded}});
+                            {"descriptors_used", handles.used().descriptors}});
+  add_counters(json, totals.aggregator, aggregator::kCounterFields);
+  add_counters(json, totals.lanes, kLaneTotalFields);
   json["policy"] = name(config.aggregator.policy.kind);
   json["home"] = name(config.fallback.home);
-  json["drops"] = drops_json(total.drops);
+  json["drops"] = drops_json(totals.aggregator.drops);
   return json;
 }
 
@@ -294,7 +208,7 @@ Json StatusReport::make(bool explain, bool draining) {
   const Links links = links_of(snapshots);
   for (Job& job : jobs_) {
     Json& json = jobs.emplace_back(job_json(job, explain ? &links : nullptr));
-    add_counters(json, job, jobs.size() - 1, snapshots);
+    add_job_counters(json, job, jobs.size() - 1, snapshots);
     // Metrics tell of stragglers. A job without slots is not looked at for it.
     if (!explain && json["slots_held"] != 0)
       add_late(oldest_of(job, jobs.size() - 1, snapshots), json);

@@ -13,13 +13,15 @@ import sys
 import threading
 
 sys.dont_write_bytecode = True
-sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path += [str(ROOT / "tests/support"), str(ROOT / "scripts")]
 
 import error_cases  # noqa: E402
+import make_reference  # noqa: E402
 from libina import errors_of  # noqa: E402
 from waiting import DEADLINE_S, wait_until  # noqa: E402
 
-DOCUMENT = pathlib.Path(__file__).resolve().parent.parent.parent / "docs/administration.md"
+DOCUMENT = ROOT / "docs/administration.md"
 # Objects whose members are no part of the schema, but keys and drop reasons.
 OPEN = ("overrides", "drops")
 # Frames that do not arrive, loops and interfaces that go need a network, frozen processes a control group: tests/switchd/dropped_test.cc,
@@ -29,7 +31,7 @@ UNSEEN = {"jobs": {"unheard", "frozen", "frozen_peers"}, "unheard": {"rank", "dr
 
 
 def documented():
-    """Returns the members in the tables of the document, by table."""
+    """Returns the members in the tables of the document, by table, and the counters in docs/reference/counters.md."""
     text = DOCUMENT.read_text().split("\n### Members of status\n")[1].split("\n## ")[0]
     tables, name = {}, ""
     for line in text.splitlines():
@@ -41,6 +43,8 @@ def documented():
             tables[name] = set()
         elif not line.startswith("|---"):
             tables[name] |= set(re.findall(r"`(\w+)`", cells[0]))
+    for name, members in make_reference.counter_names().items():
+        tables[name] |= members
     return tables
 
 

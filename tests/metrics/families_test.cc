@@ -7,6 +7,8 @@
 
 #include <sstream>
 
+#include "switchd/reports/counter_lists.h"
+
 namespace ina::metrics {
 namespace {
 
@@ -59,7 +61,7 @@ class FamiliesTest : public testing::Test {
     return out.str();
   }
 
-  Families families_{2};
+  Families families_{2, switchd::counter_lists()};
 };
 
 TEST_F(FamiliesTest, CountersOfTheSwitchAndItsLanes) {
@@ -71,6 +73,59 @@ TEST_F(FamiliesTest, CountersOfTheSwitchAndItsLanes) {
   EXPECT_THAT(text, HasSubstr("ina_fragments_total{decided_by=\"worker\"} 7"));
   EXPECT_THAT(text, HasSubstr("ina_port_up{port=\"eth0\"} 1"));
   EXPECT_THAT(text, Not(HasSubstr("ina_port_up{port=\"shm0\"}")));
+}
+
+/// Sets each of the counters to a number of its own.
+void count_all(Json& object, const std::vector<CounterText>& counters) {
+  for (size_t i = 0; i < counters.size(); ++i) object[counters[i].name] = 1000 + i;
+}
+
+/// Expects a sample of each counter that has a metric, with the labels and the number.
+void expect_all(const std::string& page, const std::vector<CounterText>& counters,
+                const std::string& label) {
+  size_t metrics = 0;
+  for (size_t i = 0; i < counters.size(); ++i) {
+    const CounterMetric& metric = counters[i].metric;
+    if (metric.name.empty()) continue;
+    ++metrics;
+    std::string labels = label;
+    if (!metric.label.empty())
+      labels += (label.empty() ? "" : ",") + std::string(metric.label) + "=\"" +
+                std::string(metric.value) + "\"";
+    if (!labels.empty()) labels = "{" + labels + "}";
+    const std::string name(metric.name);
+    EXPECT_THAT(page, HasSubstr("\n" + name + labels + " " + std::to_string(1000 + i) + "\n"));
+    const bool grows = counters[i].kind == CounterKind::kTotal;
+    EXPECT_THAT(page, HasSubstr("# TYPE " + name + (grows ? " counter\n" : " gauge\n")));
+    EXPECT_EQ(page.find("# HELP " + name + " "), page.rfind("# HELP " + name + " "));
+  }
+  EXPECT_GT(metrics, 4U);
+}
+
+TEST_F(FamiliesTest, CountersHaveTheMetricsOfTheirTables) {
+  const CounterLists counters = switchd::counter_lists();
+  Json snapshot = status({job(1, "train", 0, 0)});
+  count_all(snapshot["lcores"][0], counters.lanes);
+  count_all(snapshot["ports"][1], counters.ports);
+  count_all(snapshot["aggregator"], counters.aggregator);
+  count_all(snapshot["jobs"][0], counters.jobs);
+  const std::string text = page(snapshot, kSecond);
+  expect_all(text, counters.lanes, "lane=\"0\"");
+  expect_all(text, counters.ports, "port=\"eth0\"");
+  expect_all(text, counters.aggregator, "");
+  expect_all(text, counters.jobs, "job=\"uid:7/train\"");
+}
+
+TEST_F(FamiliesTest, AJobHasAnOffloadRatioFromItsFirstContributionOn) {
+  const std::string series = "ina_job_offload_ratio{job=\"uid:7/train\"} ";
+  Json train = job(1, "train", 0, 0);
+  EXPECT_THAT(page(status({train}), kSecond), Not(HasSubstr("ina_job_offload_ratio")));
+  train["bypassed"] = 1;
+  EXPECT_THAT(page(status({train}), 2 * kSecond), HasSubstr(series + "0\n"));
+  train["absorbed"] = 3;
+  const std::string text = page(status({train, job(2, "idle", 0, 0)}), 3 * kSecond);
+  EXPECT_THAT(text, HasSubstr(series + "0.75\n"));
+  EXPECT_THAT(text, Not(HasSubstr("ina_job_offload_ratio{job=\"uid:7/idle\"}")));
 }
 
 TEST_F(FamiliesTest, TrafficOfOthersAndLoops) {

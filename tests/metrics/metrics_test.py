@@ -19,8 +19,9 @@ import tempfile
 import urllib.parse
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "tests/support"))
+sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT / "scripts")]
 
+import make_reference  # noqa: E402
 from metrics_switch import Switch, get, running  # noqa: E402
 from ports import free_port  # noqa: E402
 from waiting import DEADLINE_S, wait_until  # noqa: E402
@@ -35,7 +36,7 @@ metrics: {{listen: "127.0.0.1:{port}", jobs: 2}}
 log: {{level: warning}}
 """
 # On a page without samples of these, promtool does not see them.
-FAMILIES = set(re.findall(r'"(ina_\w+)"', (ROOT / "control/metrics/families.cc").read_text()))
+FAMILIES = set(re.findall(r'"(ina_\w+)"', (ROOT / "control/metrics/families.cc").read_text())) | make_reference.counter_metrics()
 WITHOUT_SAMPLES = {"ina_port_drops_total"}  # no port drops anything here
 
 
@@ -107,6 +108,7 @@ def check_labels(switch):
         for number in range(5):
             switch.job(stack, f"job{number}", -1)
         wait_until("five jobs", lambda: value(get(switch.url), 'ina_jobs{state="running"}') == 5)
+        wait_until("contributions", lambda: "\nina_job_offload_ratio{" in get(switch.url))
         page = get(switch.url)
         labels = set(re.findall(r'^ina_job_slots\{job="(.*)"\}', page, re.MULTILINE))
         assert len(labels) == 3 and "other" in labels, labels

@@ -86,8 +86,9 @@ class ApiTest(unittest.TestCase):
                               (ROOT / "docs/python.md").read_text("utf-8"))
 
     def test_counters(self):
-        found = set(re.findall(r'"(\w+)"_a', BINDING["stats.h"]))
-        self.assertEqual(found, fields("ina_stats"))
+        found = re.findall(r'\{"(\w+)", &ina_stats::(\w+)\}', BINDING["stats.h"])
+        self.assertEqual({name for name, _ in found}, fields("ina_stats"))
+        self.assertEqual([name for name, field in found if name != field], [])
         self.assertEqual(set(re.findall(r'"(\w+)"_a', BINDING["module.cc"])), fields("ina_plan_facts"))
 
     def test_settings(self):
