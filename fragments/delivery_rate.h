@@ -13,7 +13,15 @@ namespace ina::client {
 class DeliveryRate {
  public:
   /// A result came. `idle`: nothing else is under way. Whether an interval has ended.
-  bool delivered(Nanos now, bool idle, Nanos shortest_round_trip);
+  bool delivered(Nanos now, bool idle, Nanos shortest_round_trip) {
+    if (results_++ == 0) began_ = now;
+    const Nanos span = now - began_;
+    const bool ended = span > 0 && span >= kIntervalRoundTrips * shortest_round_trip;
+    if (ended)
+      per_ns_[next_++ % kIntervals] = static_cast<double>(results_ - 1) / static_cast<double>(span);
+    if (ended || idle) results_ = 0;
+    return ended;
+  }
   /// Results that come in a time so long. At least one interval has ended.
   uint64_t results_in(Nanos time) const;
   /// Until so many results have come. 0: nothing is known yet.

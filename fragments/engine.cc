@@ -101,10 +101,8 @@ void Engine::sent(size_t count, Nanos now) {
 size_t Engine::accept(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   const Message& message = packet.message;
   if (message.type == Type::kPark ||
-      (message.type == Type::kPart && message.origin == wire::Origin::kParker)) {
-    RxPacket result;
-    return parking_.on_park(packet, now, result) ? results_.accept(result, now, jobs) : 0;
-  }
+      (message.type == Type::kPart && message.origin == wire::Origin::kParker))
+    return on_park(packet, now, jobs);
   switch (message.type) {
     case Type::kResult:
       return results_.accept(packet, now, jobs);
@@ -129,6 +127,11 @@ void Engine::on_poll(const Message& poll, Nanos now) {
     recovery_.send_again(flow_.ring.extended(poll.seq), poll.phase == wire::Phase::kLost, now);
   else
     answers_.on_poll(poll);
+}
+
+size_t Engine::on_park(const RxPacket& packet, Nanos now, CopyJob* jobs) {
+  RxPacket result;
+  return parking_.on_park(packet, now, result) ? results_.accept(result, now, jobs) : 0;
 }
 
 /// With straggler help half of all results come from workers. A result decided here is taken at

@@ -155,6 +155,7 @@ class Engine {
     size_t closings = 0;
   };
   size_t accept(const RxPacket& packet, Nanos now, CopyJob* jobs);
+  size_t on_park(const RxPacket& packet, Nanos now, CopyJob* jobs);
   size_t on_fallback_message(const RxPacket& packet, Nanos now, CopyJob* jobs);
   void on_poll(const wire::Message& poll, Nanos now);
   void finish_operations(Nanos now);

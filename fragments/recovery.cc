@@ -210,16 +210,6 @@ void Recovery::doubt_round_trips(const Fragment& recovered, Nanos now) {
   deadlines_.look_by(now + flow_.timeouts.after(0));
 }
 
-void Recovery::on_result(Seq seq, const Fragment& fragment, bool in_turn, Nanos now) {
-  // More are overdue: half of those before are recovered.
-  if (recoveries_until_look_ != 0 && fragment.bound != 0 && --recoveries_until_look_ == 0)
-    deadlines_.look_at(now);
-  if (fragment.timeouts == 0 && !fragment.mark && in_turn)
-    delivered_sent_at_ = std::max(delivered_sent_at_, fragment.sent_at);
-  if (flow_.config.lossy_link && !fragment.mark) look_after_overtaken(fragment, seq);
-  progress_at_ = now;
-}
-
 /// A result has come for a fragment that was sent well after others without one. These others, or
 /// their results, are lost, unless they go round by the fallback. Where the array is short of slots
 /// many do. So this is no proof that the link loses; the answer to the question is.

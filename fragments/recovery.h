@@ -2,6 +2,7 @@
 // (docs/reliability.md).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -29,7 +30,15 @@ class Recovery {
   /// A result came, but its round trip is no sample.
   void doubt_round_trips(const Fragment& recovered, Nanos now);
   /// A result is being taken. `in_turn`: another fragment's does not stand for it.
-  void on_result(Seq seq, const Fragment& fragment, bool in_turn, Nanos now);
+  void on_result(Seq seq, const Fragment& fragment, bool in_turn, Nanos now) {
+    // More are overdue: half of those before are recovered.
+    if (recoveries_until_look_ != 0 && fragment.bound != 0 && --recoveries_until_look_ == 0)
+      deadlines_.look_at(now);
+    if (fragment.timeouts == 0 && !fragment.mark && in_turn)
+      delivered_sent_at_ = std::max(delivered_sent_at_, fragment.sent_at);
+    if (flow_.config.lossy_link && !fragment.mark) look_after_overtaken(fragment, seq);
+    progress_at_ = now;
+  }
   /// A worker sends in order: the result of `end` says that all have sent what is below it. So
   /// there is no slow worker left to be patient with. A fragment that has been asked for since then
   /// is lost if the link loses.

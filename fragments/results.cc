@@ -40,6 +40,24 @@ bool is_as_expected(const ExpectedResult& ours, const RxPacket& packet) {
   return message.target == 0 || packet.payload == ours.to;
 }
 
+/// What HAVE tells of a result, which is kept at `kept`.
+void note_result(const Message& message, const std::byte* kept, Fragment& fragment) {
+  fragment.elements = message.elements;
+  fragment.flags = message.flags & (wire::kFlagOverflow | wire::kFlagSplit);
+  fragment.target = message.target;
+  fragment.to_one = message.receiver != 0;
+  fragment.result = kept;
+  fragment.operation = nullptr;
+}
+
+void count_result(const RxPacket& packet, EngineCounters& counters) {
+  counters.bytes_received += packet.payload_bytes;
+  if (packet.payload_bytes != 0) ++counters.payloads_received;
+  if (packet.message.origin != wire::Origin::kSwitch)
+    counters.bytes_by_fallback += packet.payload_bytes;
+  if (packet.message.flags & wire::kFlagOverflow) ++counters.overflows;
+}
+
 }  // namespace
 
 Results::Results(Flow& flow, const Others& others)
@@ -68,7 +86,9 @@ size_t Results::accept(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   note_mismatch(ours.signature, message);
   if (!is_as_expected(ours, packet)) return ignore();
   complete(seq, fragment, message, now);
-  note(seq, fragment, packet);
+  std::byte* const row = flow_.config.results_stay ? nullptr : kept_.row(seq);
+  note_result(message, row ? row : packet.payload, fragment);
+  count_result(packet, flow_.counters);
   if (operation.is_closing(seq)) {
     accept_missing_bare(operation, message, now);
   } else {
@@ -77,36 +97,14 @@ size_t Results::accept(const RxPacket& packet, Nanos now, CopyJob* jobs) {
       others_.operations.note_received(operation);
   }
   if (packet.payload_bytes == 0 || message.target != 0) return 0;
-  return list_copies(seq, operation, ours, packet, jobs);
-}
-
-/// A result with bytes has been taken.
-void Results::note(Seq seq, Fragment& fragment, const RxPacket& packet) {
-  const Message& message = packet.message;
-  fragment.elements = message.elements;
-  fragment.flags = message.flags & (wire::kFlagOverflow | wire::kFlagSplit);
-  fragment.target = message.target;
-  fragment.to_one = message.receiver != 0;
-  fragment.result = flow_.config.results_stay ? packet.payload : kept_.row(seq);
-  fragment.operation = nullptr;
-  EngineCounters& counters = flow_.counters;
-  counters.bytes_received += packet.payload_bytes;
-  if (packet.payload_bytes != 0) ++counters.payloads_received;
-  if (message.origin != wire::Origin::kSwitch) counters.bytes_by_fallback += packet.payload_bytes;
-  if (message.flags & wire::kFlagOverflow) ++counters.overflows;
-}
-
-size_t Results::list_copies(Seq seq, const Operation& operation, const ExpectedResult& ours,
-                            const RxPacket& packet, CopyJob* jobs) {
-  size_t count = 0;
+  size_t copies = 0;
   if (!ours.is_there) {
     flow_.counters.bytes_copied += packet.payload_bytes;
     const bool stream = operation.spec.elements * wire_bytes(operation.spec.dtype) >= kStreamBytes;
-    jobs[count++] = {ours.to, packet.payload, packet.payload_bytes, stream};
+    jobs[copies++] = {ours.to, packet.payload, packet.payload_bytes, stream};
   }
-  if (!flow_.config.results_stay)
-    jobs[count++] = {kept_.row(seq), packet.payload, packet.payload_bytes};
-  return count;
+  if (row) jobs[copies++] = {row, packet.payload, packet.payload_bytes};
+  return copies;
 }
 
 /// An answer has come for a fragment whose result was here before. So the only question for it was

@@ -38,9 +38,6 @@ class Results {
   const std::optional<aggregator::FallbackMismatch>& mismatch() const { return mismatch_; }
 
  private:
-  void note(Seq seq, Fragment& fragment, const RxPacket& packet);
-  size_t list_copies(Seq seq, const Operation& operation, const ExpectedResult& ours,
-                     const RxPacket& packet, CopyJob* jobs);
   void accept_bare(const wire::Message& message, Nanos now);
   void accept_missing_bare(Operation& operation, const wire::Message& message, Nanos now);
   bool takes_bare(Seq seq, const Fragment& fragment, const wire::Message& message) const;
