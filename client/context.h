@@ -2,15 +2,13 @@
 // (client/session.h). Both the C interface and the session's background thread call it. A context
 // turns results and errors into a status and a text; its parts do the work:
 //
-//   Link, Operations     the engine with its transport, and the paths that operations take
-//   Progress, Callers    the driving thread, sleeping ones, and how all hear of the end
-//   Joiner, Admission    how it gets its place at the switch
-//   DirectMemory         memory that the switch reads or writes where it lies
-//   Splits, MemberGroups requests for groups
-//
-// When the control connection breaks, the context is away: no thread drives the engine, and callers
-// wait. The background thread tries to re-join the job until it succeeds or the time for it has
-// passed, and then its groups (rejoin.cc).
+//   Link, Operations         the engine with its transport, and the paths that operations take
+//   Progress, Callers        the driving thread, sleeping ones, and how all hear of the end
+//   DirectMemory             memory that the switch reads or writes where it lies
+//   Splits, MemberGroups     requests for groups
+//   PeerErrors, Explanations errors of the ranks together, and texts about waits and ends
+//   Farewell                 how it is left
+//   Attachment, ChannelMember how it gets its place at the switch, and comes back to it
 #pragma once
 
 #include <atomic>
@@ -18,24 +16,32 @@
 #include <optional>
 #include <string>
 
-#include "client/admission.h"
-#include "client/callers.h"
+#include "client/channel_member.h"
 #include "client/collective_call.h"
 #include "client/direct_memory.h"
+#include "client/explanations.h"
+#include "client/farewell.h"
 #include "client/link.h"
-#include "client/member_groups.h"
 #include "client/operations.h"
+#include "client/peer_errors.h"
 #include "client/progress.h"
 #include "client/session.h"
 #include "client/settings.h"
-#include "client/splits.h"
 #include "client/writable_memory.h"
-#include "control/appearance.h"
-#include "control/socket.h"
 #include "fragments/engine.h"
+#include "membership/attachment.h"
+#include "membership/callers.h"
+#include "membership/member_groups.h"
+#include "membership/splits.h"
 #include "transport/url.h"
 
 namespace ina::client {
+
+/// How a wait for an operation ended.
+struct WaitEnd {
+  int status;
+  bool released;  ///< the operation is no longer the caller's
+};
 
 class Context : public std::enable_shared_from_this<Context> {
  public:
@@ -53,13 +59,9 @@ class Context : public std::enable_shared_from_this<Context> {
   /// Carries a plan out in `buffer`, of `bytes` bytes. Errors likewise.
   Result<Operation*> start(const PlanPointer& plan, void* buffer, size_t bytes,
                            std::string_view function);
-  struct Waited {
-    int status;
-    bool released;  ///< the operation is no longer the caller's
-  };
   /// Waits; timeout_ns 0: the default. When the time has passed, the operation goes on, or, with
   /// `give_up`, the job is ended for all its workers.
-  Waited wait(Operation* operation, Nanos timeout_ns, bool give_up);
+  WaitEnd wait(Operation* operation, Nanos timeout_ns, bool give_up);
   /// INA_OK or an error (released), or INA_IN_PROGRESS.
   int test(Operation* operation);
   /// Waits for what is under way, says goodbye, and waits until all have, all of it within the
@@ -156,11 +158,11 @@ class Context : public std::enable_shared_from_this<Context> {
   void rest_for_background();
   /// Calls back for operations that have ended.
   void run_callbacks() { progress_.run_callbacks(); }
-  void go_away();
+  void go_away() { member_.go_away(); }
   /// Tries until the job runs again, or has failed, or the session ends.
-  void rejoin();
+  void rejoin() { member_.rejoin(); }
   /// Asks to come back as a group whose job runs again: the switch's answers do the rest.
-  void ask_to_rejoin();
+  void ask_to_rejoin() { member_.ask_to_rejoin(); }
   /// From any thread: it has failed.
   void end(int status, const std::string& text) { progress_.end(status, text); }
 
@@ -171,47 +173,16 @@ class Context : public std::enable_shared_from_this<Context> {
                                                     Nanos deadline, bool& job_is_gone);
   /// Starts what is collected if this is among it: somebody asks for its result.
   void start_collected(const Operation& operation);
-  Waited timed_out(Operation* operation, Nanos waited_ns, bool give_up);
+  WaitEnd timed_out(Operation* operation, Nanos waited_ns, bool give_up);
 
-  // Messages to the ranks about each other.
-  void look_at_turn();
-  void report_mismatch(const aggregator::FallbackMismatch& mismatch);
-  void report_disagreement();
-  void on_peer_left(const answer::PeerLeft& left);
-  void end_without_peer();
-
-  // Messages of the switch, and questions to it.
   bool send_control(const request::Message& message);
-  std::string explain();
-  std::string trouble_text(const std::string& said) const;
-  void end_by_switch(Error error);
-
-  // Goodbye.
-  void send_leave();
-  std::string leave_with_job(Nanos deadline);
-  std::string drain(Nanos deadline);
-  int leave_early(const std::string& running, Nanos waited_ns);
+  std::string explain() { return explanations_.explain(); }
 
   // Groups (groups.cc).
-  Result<Splits::Answer> ask_to_split(int32_t colour, int32_t key);
-  Result<std::shared_ptr<Context>> enter_group(const GroupOffer& offer, Nanos deadline);
+  Result<membership::GroupOffer> ask_to_split(int32_t colour, int32_t key);
+  Result<std::shared_ptr<Context>> enter_group(const membership::GroupOffer& offer, Nanos deadline);
   tl::unexpected<Error> give_up_waiting(const char* function);
-  Result<void> join_group(FrameTransport* frames, uint64_t losses, Nanos deadline);
-  void on_joined(const answer::Joined& joined, control::Heard& heard);
-  void on_ready(const answer::Ready& ready);
-
-  // While the switch is gone, and back (rejoin.cc).
-  enum class Attempt { kBack, kAgain, kOver };
-  request::Rejoin rejoin_message() const;
-  void await_another_attempt(control::Appearance& appearance, Nanos& appeared_at, Nanos pause);
-  Attempt try_rejoin(Nanos deadline, std::string& why);
-  Attempt on_rejoin_answer(control::Heard& heard, std::string& why);
-  Attempt await_ready_again(std::string& why, answer::Ready& ready);
-  void come_back(const EngineConfig& told, std::unique_ptr<Transport> transport,
-                 const answer::Ready& ready);
-  Result<std::optional<control::Heard>> next_message(Nanos deadline);
-  bool going_on() const { return !session_->stopping() && callers_.failed() == INA_OK; }
-  std::string away_text() const;
+  Result<void> join_group(const membership::Attachment& parent, uint64_t losses, Nanos deadline);
 
   const Settings settings_;
   const uint32_t fork_generation_;
@@ -219,39 +190,20 @@ class Context : public std::enable_shared_from_this<Context> {
   const uint32_t id_;  ///< of its group; 0: of the job itself
   // Its parts, each of which uses those above it.
   Link link_;
+  membership::Attachment attachment_;
   Operations operations_;
-  Callers callers_;
+  membership::Callers callers_;
   Progress progress_;
+  Explanations explanations_;
   DirectMemory memory_;
   WritableMemory writable_;
-  Admission admission_;
-  Splits splits_;
-  MemberGroups member_groups_;
+  membership::Splits splits_;
+  membership::MemberGroups member_groups_;
+  PeerErrors peer_errors_;
+  Farewell farewell_;
+  ChannelMember member_;
   CallTables call_tables_;
 
-  // Under the lock of progress_.
-  std::optional<answer::PeerLeft> peer_left_;  ///< that called the fewest operations
-  bool mismatch_reported_ = false;             ///< to this switch
-
-  // Under the lock of callers_.
-  std::string explanation_;
-  std::string dropped_text_;  ///< the last that the switch said of frames that it dropped
-  bool left_ = false;
-  bool giving_up_ = false;
-  std::string others_missing_;  ///< ranks for which the restarted switch waits
-  Nanos away_since_ = 0;        ///< written by the background thread, which may read it without
-
-  // The background thread's own.
-  Standing standing_;  ///< when the switch went
-  /// The engine's rules and the transport of a group from its next `ready` on.
-  struct Return {
-    EngineConfig told;
-    std::unique_ptr<Transport> transport;
-  };
-  std::optional<Return> return_;
-
-  std::atomic<bool> leaving_{false};
-  std::atomic<bool> leave_ever_sent_{false};
   std::atomic<uint64_t> overflows_cleared_{0};
 };
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "client/control_text.h"
 #include "io/shm/layout.h"
 #include "io/shm/region.h"
+#include "membership/control_text.h"
 
 namespace ina::client {
 
@@ -35,11 +35,13 @@ Result<SharedResults> map_results(const SharedAnswer& answer, size_t bytes) {
 
 }  // namespace
 
-DirectMemory::DirectMemory(const Settings& settings, Session& session, uint32_t channel, Link& link,
-                           Progress& progress, Callers& callers, Explain explain)
+DirectMemory::DirectMemory(const Settings& settings, membership::SwitchConnection& connection,
+                           uint32_t channel, const membership::Attachment& attachment, Link& link,
+                           Progress& progress, membership::Callers& callers, Explain explain)
     : settings_(settings),
-      session_(session),
+      connection_(connection),
       channel_(channel),
+      attachment_(attachment),
       link_(link),
       progress_(progress),
       callers_(callers),
@@ -47,7 +49,7 @@ DirectMemory::DirectMemory(const Settings& settings, Session& session, uint32_t 
       result_buffers_(settings.world_size, settings.rank, settings.reproducible) {}
 
 bool DirectMemory::send(const request::Message& message, const std::vector<int>& descriptors) {
-  return session_.send(channel_, message, descriptors);
+  return connection_.send(channel_, message, descriptors);
 }
 
 // ---- the worker's own memory
@@ -66,7 +68,7 @@ Result<void*> DirectMemory::register_memory(int memfd, void* data, size_t bytes)
 
 /// Makes memory known to the switch, if it can read a worker's memory at all.
 Result<void*> DirectMemory::adopt(RegisteredMemory memory) {
-  if (link_.frames()) {  // it will be copied into frames
+  if (attachment_.frames()) {  // it will be copied into frames
     const auto lock = progress_.lock();
     registered_.push_back(std::move(memory));
     return registered_.back().data;
@@ -101,8 +103,8 @@ Result<void*> DirectMemory::adopt(RegisteredMemory memory) {
   registered_.erase(entry);
   if (answer) return tl::unexpected(*answer);
   if (callers_.failed() != INA_OK) return callers_.failure();
-  return fail(INA_ERR_TIMEOUT,
-              "the switch did not answer within " + seconds(settings_.timeout_ns) + "; " + why);
+  return fail(INA_ERR_TIMEOUT, "the switch did not answer within " +
+                                   membership::seconds(settings_.timeout_ns) + "; " + why);
 }
 
 /// Gives it a number, by which an answer is awaited. `away`: whether the switch is.
@@ -189,7 +191,7 @@ Result<SharedAnswer> DirectMemory::ask_for_results(size_t bytes) {
     shared_answer_.reset();
   }
   if (!answer && callers_.failed() == INA_OK) {
-    const std::string text = "waited " + seconds(settings_.timeout_ns) +
+    const std::string text = "waited " + membership::seconds(settings_.timeout_ns) +
                              " for all ranks to ask for a result buffer of " +
                              std::to_string(bytes) + " bytes; " + explain_();
     send(request::Abort{text});
@@ -271,7 +273,7 @@ Result<void> DirectMemory::free_memory(void* data) {
 Result<void> DirectMemory::free_registered(std::vector<RegisteredMemory>::iterator own) {
   if (auto unused = check_unused(own->data, own->bytes); !unused) return unused;
   link_.transport().set_registered(own->number, {});
-  if (!link_.frames()) send(request::Unregister{own->number});
+  if (!attachment_.frames()) send(request::Unregister{own->number});
   registered_.erase(own);
   return {};
 }

@@ -10,26 +10,31 @@
 #include <string_view>
 #include <vector>
 
-#include "client/callers.h"
 #include "client/link.h"
 #include "client/memory.h"
 #include "client/operations.h"
 #include "client/progress.h"
 #include "client/result_buffers.h"
-#include "client/session.h"
 #include "client/settings.h"
-#include "control/messages.h"
+#include "control/client.h"
+#include "membership/attachment.h"
+#include "membership/callers.h"
+#include "membership/switch_connection.h"
 
 namespace ina::client {
+
+namespace request = control::request;
+namespace answer = control::answer;
 
 class DirectMemory {
  public:
   /// Asks the switch why the job waits. Under no lock.
   using Explain = std::function<std::string()>;
 
-  /// `channel`: of the session. All must outlive it.
-  DirectMemory(const Settings& settings, Session& session, uint32_t channel, Link& link,
-               Progress& progress, Callers& callers, Explain explain);
+  /// `channel`: of the connection. All must outlive it.
+  DirectMemory(const Settings& settings, membership::SwitchConnection& connection, uint32_t channel,
+               const membership::Attachment& attachment, Link& link, Progress& progress,
+               membership::Callers& callers, Explain explain);
 
   // From any thread.
   Result<void*> allocate(size_t bytes);
@@ -70,11 +75,12 @@ class DirectMemory {
   Result<void> check_unused(const std::byte* memory, size_t bytes) const;
 
   const Settings& settings_;
-  Session& session_;
+  membership::SwitchConnection& connection_;
   const uint32_t channel_;
+  const membership::Attachment& attachment_;
   Link& link_;
   Progress& progress_;
-  Callers& callers_;
+  membership::Callers& callers_;
   const Explain explain_;
 
   std::mutex sharing_mutex_;                  ///< taken first: one request to the switch at a time

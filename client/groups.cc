@@ -1,11 +1,11 @@
 // Context: groups of ranks. All workers of a job or group ask the switch to split it, which makes a
-// job for each colour (client/splits.h), or the members of a group ask for it (member_groups.h).
+// job for each colour (membership/splits.h), or the members of a group ask for it
+// (membership/member_groups.h).
 // They join it as another channel of the session, and come back to it after their job. See
 // docs/protocol.md, "Groups".
 #include "client/context.h"
-#include "client/control_text.h"
-#include "client/rejoin_pause.h"
 #include "common/clock.h"
+#include "membership/control_text.h"
 
 namespace ina::client {
 
@@ -34,15 +34,16 @@ Result<std::shared_ptr<Context>> Context::create_group(const std::vector<uint32_
   }
 }
 
-Result<std::shared_ptr<Context>> Context::enter_group(const GroupOffer& offer, Nanos deadline) {
+Result<std::shared_ptr<Context>> Context::enter_group(const membership::GroupOffer& offer,
+                                                      Nanos deadline) {
   Settings settings = settings_;
   settings.job = offer.place->job;
   settings.rank = offer.place->rank;
   settings.world_size = offer.place->world_size;
   std::shared_ptr<Context> group(new Context(settings, session_, offer.place->job_id));
-  if (auto joined = group->join_group(link_.frames(), offer.losses, deadline); !joined) {
+  if (auto joined = group->join_group(attachment_, offer.losses, deadline); !joined) {
     // The others would wait for it.
-    session_->send(group->id_, request::Abort{joined.error().text});
+    session_->connection().send(group->id_, request::Abort{joined.error().text});
     group->close();
     return tl::unexpected(joined.error());
   }
@@ -53,15 +54,15 @@ Result<std::shared_ptr<Context>> Context::enter_group(const GroupOffer& offer, N
 /// job.
 tl::unexpected<Error> Context::give_up_waiting(const char* function) {
   if (callers_.failed() == INA_OK) {
-    std::string text = "waited " + seconds(settings_.timeout_ns) + " for all ranks to call " +
-                       function + "; " + explain();
+    std::string text = "waited " + membership::seconds(settings_.timeout_ns) +
+                       " for all ranks to call " + function + "; " + explain();
     send_control(request::Abort{text});
     end(INA_ERR_TIMEOUT, text);
   }
   return callers_.failure();
 }
 
-Result<Splits::Answer> Context::ask_to_split(int32_t colour, int32_t key) {
+Result<membership::GroupOffer> Context::ask_to_split(int32_t colour, int32_t key) {
   if (callers_.failed() != INA_OK) return callers_.failure();
   auto answer = splits_.ask(colour, key, settings_.timeout_ns);
   if (!answer) return give_up_waiting("ina_split");
@@ -69,74 +70,23 @@ Result<Splits::Answer> Context::ask_to_split(int32_t colour, int32_t key) {
   return std::move(*answer);
 }
 
-/// Takes its place in the group, and waits for the others to do so. `frames`: of the context that
-/// was split, if its transport carries frames. `losses`: of the switch's answer.
-Result<void> Context::join_group(FrameTransport* frames, uint64_t losses, Nanos deadline) {
-  if (frames) {
-    auto shared = frames->share();
-    if (!shared) return tl::unexpected(shared.error());
-    link_.open(std::move(*shared));
-  }
+/// Takes its place in the group, and waits for the others to do so. `parent`: of the context that
+/// was split. `losses`: of the switch's answer.
+Result<void> Context::join_group(const membership::Attachment& parent, uint64_t losses,
+                                 Nanos deadline) {
+  if (auto shared = member_.share(parent); !shared) return shared;
   if (!session_->add(shared_from_this(), losses))
     return fail(INA_ERR_SWITCH_LOST, "the switch was restarted while this group was made");
-  send_control(request::Join{.member = admission_.member()});
-  std::string missing;
-  {
-    auto state = callers_.lock();
-    callers_.await(state, deadline - now_ns(), [&] { return progress_.is_live(); });
-    missing = others_missing_.empty() ? "the other ranks" : others_missing_;
-  }
+  member_.ask_to_join();
+  callers_.await(deadline - now_ns(), [&] { return progress_.is_live(); });
+  std::string missing = progress_.presence().others_missing();
+  if (missing.empty()) missing = "the other ranks";
   if (callers_.failed() != INA_OK) return callers_.failure();
   if (progress_.is_live()) return {};
   return fail(INA_ERR_TIMEOUT, "rank " + std::to_string(settings_.rank) + " of group '" +
-                                   settings_.job + "' waited " + seconds(settings_.timeout_ns) +
-                                   " for " + missing + " to join it; " + explain());
-}
-
-// ---- on the background thread
-
-void Context::ask_to_rejoin() {
-  if (callers_.failed() != INA_OK) return;
-  {
-    const auto state = callers_.lock();
-    others_missing_ = "the other ranks";
-  }
-  if (link_.frames())
-    if (auto opened = link_.frames()->reopen(kOpenPortNs); !opened)
-      return progress_.end(INA_ERR_SWITCH_LOST,
-                           "the group cannot come back: " + opened.error().text);
-  send_control(rejoin_message());
-}
-
-/// The switch has a place for it: its first, or that which it had before a restart.
-void Context::on_joined(const answer::Joined& joined, control::Heard& heard) {
-  if (id_ == 0 || (link_.has_engine() && !progress_.is_away())) return;
-  if (!link_.has_engine()) {
-    auto set = admission_.enter(joined, heard);
-    if (!set) progress_.end(set.error().status, set.error().text);
-    return;
-  }
-  if (const std::string text = admission_.changed_text(joined); !text.empty())
-    return progress_.end(INA_ERR_SWITCH_LOST, text);
-  auto transport = admission_.attach(joined.place, heard);
-  if (!transport) return progress_.end(transport.error().status, transport.error().text);
-  return_ = Return{admission_.rules(joined), std::move(*transport)};
-}
-
-/// All its workers have attached.
-void Context::on_ready(const answer::Ready& ready) {
-  if (id_ == 0 || !link_.has_engine()) return;
-  if (progress_.is_away() && return_) {
-    Return back = std::move(*return_);
-    return_.reset();
-    come_back(back.told, std::move(back.transport), ready);
-  }
-  {
-    const auto lock = progress_.lock();
-    progress_.go_live();
-    progress_.rest();
-  }
-  callers_.tell([] {});
+                                   settings_.job + "' waited " +
+                                   membership::seconds(settings_.timeout_ns) + " for " + missing +
+                                   " to join it; " + explain());
 }
 
 }  // namespace ina::client

@@ -25,7 +25,7 @@ struct ina_request {
   std::shared_ptr<ina::client::Hierarchy> hierarchy{};
 
   // The object that carries its operation out.
-  inline ina::client::Context::Waited wait(ina::Nanos timeout_ns, bool give_up) const;
+  inline ina::client::WaitEnd wait(ina::Nanos timeout_ns, bool give_up) const;
   inline int test() const;
   inline void call_back(void (*call)(void* argument, int status));
 };
@@ -58,7 +58,7 @@ struct ina_context {
   std::vector<ina_request*> spare;  ///< with capacity for all
 };
 
-ina::client::Context::Waited ina_request::wait(ina::Nanos timeout_ns, bool give_up) const {
+ina::client::WaitEnd ina_request::wait(ina::Nanos timeout_ns, bool give_up) const {
   if (!hierarchy) return context->impl->wait(operation, timeout_ns, give_up);
   const auto waited = hierarchy->wait(operation, timeout_ns, give_up);
   if (waited.status != INA_OK) context->impl->set_error(waited.status, hierarchy->last_error());

@@ -6,8 +6,8 @@
 
 #include "client/calibration.h"
 #include "client/context_channel.h"
-#include "client/control_text.h"
 #include "common/clock.h"
+#include "membership/control_text.h"
 #include "operations/plan_hashes.h"
 
 namespace ina::client {
@@ -169,7 +169,7 @@ void Hierarchy::release(Operation* operation) {
   under_way_.fetch_sub(1);
 }
 
-Context::Waited Hierarchy::wait(Operation* operation, Nanos timeout_ns, bool give_up) {
+WaitEnd Hierarchy::wait(Operation* operation, Nanos timeout_ns, bool give_up) {
   if (timeout_ns <= 0) timeout_ns = all().settings().timeout_ns;
   const auto is_done = [&] { return operation->done.load(std::memory_order_acquire); };
   const bool done = drive_until(is_done, now_ns() + timeout_ns);
@@ -210,8 +210,8 @@ int Hierarchy::test(Operation* operation) {
   return status;
 }
 
-Context::Waited Hierarchy::timed_out(Operation* operation, Nanos waited_ns, bool give_up) {
-  std::string text = "waited " + seconds(waited_ns) + " for the hierarchical ";
+WaitEnd Hierarchy::timed_out(Operation* operation, Nanos waited_ns, bool give_up) {
+  std::string text = "waited " + membership::seconds(waited_ns) + " for the hierarchical ";
   {
     const std::lock_guard lock(mutex_);
     const OperationSpec& spec = operation->spec;

@@ -61,7 +61,7 @@ class Hierarchy final : public Follower, public std::enable_shared_from_this<Hie
   Result<Operation*> start(std::string_view function, std::span<const HierarchicalCall> calls,
                            const HierarchicalOptions& options);
   /// As Context's.
-  Context::Waited wait(Operation* operation, Nanos timeout_ns, bool give_up);
+  WaitEnd wait(Operation* operation, Nanos timeout_ns, bool give_up);
   int test(Operation* operation);
   void call_back(Operation* operation, void (*call)(void* argument, int status), void* argument);
   /// Collective: measures each dimension, and gives a topology that leads to better plans
@@ -103,7 +103,7 @@ class Hierarchy final : public Follower, public std::enable_shared_from_this<Hie
   std::string channel_name(size_t channel) const;
   void end(int status, const std::string& text, bool mismatch = false);
   void release(Operation* operation);
-  Context::Waited timed_out(Operation* operation, Nanos waited_ns, bool give_up);
+  WaitEnd timed_out(Operation* operation, Nanos waited_ns, bool give_up);
   std::vector<Callback> due_callbacks(bool failed);
 
   const themis::Topology topology_;

@@ -5,11 +5,6 @@
 
 namespace ina::client {
 
-void Link::open(std::unique_ptr<FrameTransport> frames) {
-  frames_ = frames.get();
-  transport_ = std::move(frames);
-}
-
 void Link::connect(std::unique_ptr<Transport> transport) {
   if (transport) {
     const std::lock_guard lock(transport_mutex_);

@@ -5,11 +5,11 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "fragments/engine.h"
 #include "fragments/transport.h"
 #include "transport/bulk_copy.h"
-#include "transport/frame_transport.h"
 
 namespace ina::client {
 
@@ -20,10 +20,10 @@ class Link {
   Link(int copy_threads, uint32_t world_size) : copier_(copy_threads, world_size) {}
 
   // As the channel joins.
-  /// Makes frames the transport: those of an Ethernet port, or of memif.
-  void open(std::unique_ptr<FrameTransport> frames);
+  /// Makes frames the transport, before there is an engine: connect() follows.
+  void open(std::unique_ptr<Transport> frames) { transport_ = std::move(frames); }
   void make_engine(const EngineConfig& config) { engine_ = std::make_unique<Engine>(config); }
-  /// `transport`: nullptr where there are frames.
+  /// `transport`: nullptr where open() has made it.
   void connect(std::unique_ptr<Transport> transport);
 
   bool has_engine() const { return engine_ != nullptr; }
@@ -31,8 +31,6 @@ class Link {
   Engine& engine() { return *engine_; }
   const Engine& engine() const { return *engine_; }
   Transport& transport() { return *transport_; }
-  /// The transport, if it carries frames. Otherwise nullptr: it is shared memory.
-  FrameTransport* frames() const { return frames_; }
   BulkCopier& copier() { return copier_; }
 
   /// Receives a burst and sends one. False: there was nothing to do.
@@ -62,7 +60,6 @@ class Link {
   BulkCopier copier_;
   std::mutex transport_mutex_;            ///< taken last
   std::unique_ptr<Transport> transport_;  ///< replaced under transport_mutex_, too
-  FrameTransport* frames_ = nullptr;      ///< transport_, if that carries frames
   std::unique_ptr<Engine> engine_;
   TransportCounters lost_counters_;  ///< of transports that were replaced
   Nanos idle_poll_ns_ = 0;           ///< as it joined

@@ -5,7 +5,7 @@ namespace ina::client {
 namespace {
 
 // Scratch memory of all schedules that are under way: two reproducible reductions of large tensors.
-constexpr size_t kScratchBytes = size_t{5} << 20;
+constexpr size_t kOperationsScratchBytes = size_t{5} << 20;
 
 }  // namespace
 
@@ -82,7 +82,7 @@ Executor& Operations::executor() {
   if (!executor_) {
     if (!channel_) channel_.emplace(link_.engine());
     Channel* const channels[] = {&*channel_};
-    executor_.emplace(channels, kScratchBytes);
+    executor_.emplace(channels, kOperationsScratchBytes);
   }
   return *executor_;
 }

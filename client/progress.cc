@@ -24,13 +24,14 @@ constexpr int kBriefRounds = 16;
 }  // namespace
 
 Progress::Progress(IdleMode idle_mode, Session& session, Link& link, Operations& operations,
-                   Callers& callers, AfterTurn after_turn)
+                   membership::Callers& callers, AfterTurn after_turn)
     : idle_mode_(idle_mode),
       session_(session),
       link_(link),
       operations_(operations),
       callers_(callers),
       after_turn_(std::move(after_turn)),
+      presence_(callers),
       idle_(idle_mode) {}
 
 // ---- under the lock
@@ -46,7 +47,7 @@ std::unique_lock<std::mutex> Progress::lock() {
 }
 
 bool Progress::turn() {
-  if (away_.load(std::memory_order_relaxed) || closed_) return false;
+  if (presence_.is_away(std::memory_order_relaxed) || closed_) return false;
   const uint64_t operations = link_.engine().counters().operations;
   const bool any = link_.turn(now_ns());
   after_turn_();
@@ -74,7 +75,7 @@ void Progress::count() {
 }
 
 void Progress::rest() {
-  if (link_.engine().running() != 0 || away_.load()) return;
+  if (link_.engine().running() != 0 || is_away()) return;
   if (!link_.set_idle()) return;
   called_ = true;
   session_.kick();
@@ -119,7 +120,7 @@ Progress::Waited Progress::wait_until(const Done& done, const End& end, Nanos de
       callers_.nap(kNapNs);
       continue;
     }
-    if (callers_.failed() == INA_OK && !away_.load()) drive(done, deadline);
+    if (callers_.failed() == INA_OK && !is_away()) drive(done, deadline);
     const bool is_done = done();
     const bool failed = callers_.failed() != INA_OK;
     if (is_done || failed) end();
@@ -131,7 +132,7 @@ Progress::Waited Progress::wait_until(const Done& done, const End& end, Nanos de
     if (is_done) return Waited::kDone;
     if (failed) return Waited::kFailed;
     if (now_ns() >= deadline) return Waited::kTimedOut;
-    if (away_.load())
+    if (is_away())
       await_return(deadline);
     else
       ::sched_yield();  // for threads that contend
@@ -175,7 +176,7 @@ std::optional<Progress::Waited> Progress::test(Operation* operation) {
 }
 
 void Progress::await_return(Nanos deadline) {
-  callers_.await(deadline - now_ns(), [&] { return !away_.load(); });
+  callers_.await(deadline - now_ns(), [&] { return !is_away(); });
 }
 
 void Progress::kick_if_running() {
@@ -185,8 +186,8 @@ void Progress::kick_if_running() {
 // ---- the background thread
 
 bool Progress::needs_driver() const {
-  return live_.load() && (running_.load() != 0 || called_.load()) && !driving_.load() &&
-         other_drivers_.load() == 0 && !away_.load() && callers_.failed() == INA_OK;
+  return is_live() && (running_.load() != 0 || called_.load()) && !driving_.load() &&
+         other_drivers_.load() == 0 && !is_away() && callers_.failed() == INA_OK;
 }
 
 bool Progress::drive_in_background() {
@@ -233,9 +234,9 @@ bool Progress::is_background_free(bool called) const {
 void Progress::sleep_in_background(IdleStrategy& idle, Nanos now) {
   const Nanos left = link_.engine().next_deadline() - now;
   if (left <= 0) return;
-  session_.sleeps_in(&link_);
+  session_.wakeups().sleeps_in(&link_);
   link_.transport().wait(std::min({idle.sleep_ns(), left, kBackgroundSleepNs}));
-  session_.sleeps_in(nullptr);
+  session_.wakeups().sleeps_in(nullptr);
 }
 
 bool Progress::drive_briefly() {

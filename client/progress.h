@@ -3,7 +3,7 @@
 // There is one lock. The thread that holds it may turn the engine: receive a burst, and send one. A
 // thread that waits for an operation takes the lock, and turns until its operation is done; then
 // the next waiting thread does. Threads that find the lock taken sleep meanwhile
-// (client/callers.h). A thread that needs the lock for a short time, for example to start an
+// (membership/callers.h). A thread that needs the lock for a short time, for example to start an
 // operation, makes the driver give way.
 //
 // The session's background thread drives while operations are under way and no thread waits, or
@@ -20,12 +20,13 @@
 #include <optional>
 #include <string>
 
-#include "client/callers.h"
 #include "client/completions.h"
 #include "client/link.h"
 #include "client/operations.h"
 #include "client/session.h"
 #include "common/idle.h"
+#include "membership/callers.h"
+#include "membership/presence.h"
 
 namespace ina::client {
 
@@ -37,7 +38,7 @@ class Progress {
 
   /// All must outlive it.
   Progress(IdleMode idle_mode, Session& session, Link& link, Operations& operations,
-           Callers& callers, AfterTurn after_turn);
+           membership::Callers& callers, AfterTurn after_turn);
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
@@ -54,9 +55,6 @@ class Progress {
   /// By the thread that stops driving. When nothing is under way, the switch is to call if
   /// something comes for this worker after all: a question by others, or parts of their sums.
   void rest();
-  /// `away`: the switch is gone, and nobody drives until it is back. Under the lock of `callers`,
-  /// too.
-  void set_away(bool away) { away_ = away; }
   /// No thread needs to drive operations under way: they go on no more.
   void forget();
   /// forget(), for ever.
@@ -86,9 +84,9 @@ class Progress {
   /// Drives without ever sleeping, from any thread. True: something was done.
   bool drive_briefly();
   /// All workers of the channel have joined.
-  void go_live() { live_ = true; }
+  void go_live() { presence_.go_live(); }
   /// Something may have come while nothing was under way.
-  void look_for_packets() { called_ = live_.load(); }
+  void look_for_packets() { called_ = is_live(); }
   void call() { called_ = true; }
   /// Calls back for operations that have ended.
   void run_callbacks();
@@ -99,8 +97,11 @@ class Progress {
   // From any thread.
   /// The job has failed: all who drive or sleep hear of it. Only the first end counts.
   void end(int status, const std::string& text);
-  bool is_live() const { return live_.load(); }
-  bool is_away() const { return away_.load(); }
+  bool is_live() const { return presence_.is_live(); }
+  bool is_away() const { return presence_.is_away(); }
+  /// Its switch goes and comes back under the lock of this, too.
+  membership::Presence& presence() { return presence_; }
+  const membership::Presence& presence() const { return presence_; }
   Completions& completions() { return completions_; }
   const Completions& completions() const { return completions_; }
 
@@ -119,15 +120,14 @@ class Progress {
   Session& session_;
   Link& link_;
   Operations& operations_;
-  Callers& callers_;
+  membership::Callers& callers_;
   const AfterTurn after_turn_;
+  membership::Presence presence_;
   Completions completions_;
 
   std::mutex mutex_;
-  IdleStrategy idle_;    ///< of waiting threads; under mutex_
-  bool closed_ = false;  ///< under mutex_
-  std::atomic<bool> live_{false};
-  std::atomic<bool> away_{false};      ///< written by the background thread under mutex_
+  IdleStrategy idle_;                  ///< of waiting threads; under mutex_
+  bool closed_ = false;                ///< under mutex_
   std::atomic<int> contenders_{0};     ///< threads that want mutex_ from a driver
   std::atomic<bool> driving_{false};   ///< a thread that waits
   std::atomic<int> other_drivers_{0};  ///< by drive_briefly()

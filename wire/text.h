@@ -55,7 +55,7 @@ inline std::string text_of(const Signature& s) {
                                     : blocks ? s.elements & kMaxBlocksElements
                                              : s.elements) +
                      " " + std::string(name(s.dtype));
-  if (!is_moved(s.collective)) text += " " + std::string(name(s.op));
+  if (!is_moved(s.collective)) text.append(" ").append(name(s.op));
   // The barriers that need not wait, of PyTorch, Python and MPI.
   if (s.collective == Collective::kAllReduce && s.elements == 0) text += " (a barrier)";
   if (blocks) text += blocks_text(s);

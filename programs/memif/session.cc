@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "common/logging/record.h"
-#include "transport/shm_join.h"
+#include "membership/shm_join.h"
 
 namespace ina::memif {
 
@@ -155,7 +155,7 @@ Result<answer::Joined> Session::attach(control::Heard heard) {
   auto* const said = std::get_if<answer::Joined>(&heard.message);
   if (!said) return fail(INA_ERR_INTERNAL, "the switch takes the worker for a fallback server");
   answer::Joined joined = std::move(*said);
-  auto transport = client::join_shm(joined.place, heard, copier_);
+  auto transport = membership::join_shm(joined.place, heard, copier_);
   if (!transport) return tl::unexpected(transport.error());
   const Binding binding{.worker = address_,
                         .job = JobId{joined.place.job_id},

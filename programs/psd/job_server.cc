@@ -1,7 +1,5 @@
 #include "programs/psd/job_server.h"
 
-#include "transport/frame_join.h"
-#include "transport/shm_join.h"
 #include "wire/text.h"
 
 namespace ina::psd {
@@ -19,15 +17,9 @@ Result<request::JoinFallback> JobServer::join_message(const Way& way, uint32_t i
                                                       Nanos timeout_ns) {
   request::JoinFallback request{.job_id = id};
   if (!way.url) return request;
-  const auto place = client::frame_place_of(*way.url);
-  if (!place) return tl::unexpected(place.error());
-  if (way.url->scheme == "memif")
-    if (auto trusted = control::check_socket_file(way.url->path, way.trust); !trusted)
-      return tl::unexpected(trusted.error());
-  auto opened = client::open_frame_transport(*way.url, timeout_ns);
+  auto opened = attachment_.open(*way.url, way.trust, timeout_ns);
   if (!opened) return tl::unexpected(opened.error());
-  request.reach = client::reach_of(**opened, *place);
-  frames_ = opened->get();
+  request.reach = attachment_.reach();
   transport_ = std::move(*opened);
   return request;
 }
@@ -44,12 +36,11 @@ Result<void> JobServer::ask_to_join(const Way& way, uint32_t id, Nanos timeout_n
   const answer::Message& said = (*reply)->message;
   const auto* const joined = std::get_if<answer::FallbackJoined>(&said);
   if (!joined) return tl::unexpected(control::error_of(said));
-  return attach(*joined, **reply, way);
+  return attach(*joined, **reply);
 }
 
 /// `heard`: in which `joined` came.
-Result<void> JobServer::attach(const answer::FallbackJoined& joined, control::Heard& heard,
-                               const Way& way) {
+Result<void> JobServer::attach(const answer::FallbackJoined& joined, control::Heard& heard) {
   const answer::Place& place = joined.place;
   aggregator::FallbackConfig config;
   config.workers = joined.workers;
@@ -64,18 +55,11 @@ Result<void> JobServer::attach(const answer::FallbackJoined& joined, control::He
   if (config.workers == 0 || config.workers > kMaxWorkers || config.window == 0)
     return fail(INA_ERR_INTERNAL, "the switch sent an incomplete answer to the request to join");
   fallback_.emplace(config);
-  if (!frames_) return attach_shm(place, heard);
-  if (auto bound = client::bind_frames(place, way.url->text, *frames_); !bound) return bound;
-  return control::say(control_, request::Attach{});
-}
-
-Result<void> JobServer::attach_shm(const answer::Place& place, control::Heard& joined) {
-  auto transport = client::join_shm(place, joined, copier_);
-  if (!transport) return tl::unexpected(transport.error());
-  shm_ = transport->get();
-  const int region = shm_->region_fd();
-  transport_ = std::move(*transport);
-  return control::say(control_, request::Attach{}, {region});
+  auto made = attachment_.take(place, heard);
+  if (!made) return tl::unexpected(made.error());
+  shm_ = made->get();
+  if (shm_) transport_ = std::move(*made);
+  return control::say(control_, request::Attach{}, membership::Attachment::descriptors(shm_));
 }
 
 bool JobServer::progress() {

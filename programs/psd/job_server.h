@@ -7,8 +7,8 @@
 
 #include "aggregator/fallback.h"
 #include "control/client.h"
+#include "membership/attachment.h"
 #include "transport/bulk_copy.h"
-#include "transport/frame_transport.h"
 #include "transport/shm_transport.h"
 #include "transport/url.h"
 
@@ -47,15 +47,14 @@ class JobServer {
   JobServer() = default;
   Result<void> ask_to_join(const Way& way, uint32_t id, Nanos timeout_ns);
   Result<request::JoinFallback> join_message(const Way& way, uint32_t id, Nanos timeout_ns);
-  Result<void> attach(const answer::FallbackJoined& joined, control::Heard& heard, const Way& way);
-  Result<void> attach_shm(const answer::Place& place, control::Heard& joined);
+  Result<void> attach(const answer::FallbackJoined& joined, control::Heard& heard);
   void report_mismatch();
 
   control::Connection control_;
   client::BulkCopier copier_{1, 1};
+  membership::Attachment attachment_{copier_};
   std::unique_ptr<client::Transport> transport_;
-  client::FrameTransport* frames_ = nullptr;  ///< transport_, if it is such a one
-  client::ShmTransport* shm_ = nullptr;       ///< transport_, if it is over shared memory
+  client::ShmTransport* shm_ = nullptr;  ///< transport_, if it is over shared memory
   std::optional<aggregator::Fallback> fallback_;
   bool mismatch_reported_ = false;
 };

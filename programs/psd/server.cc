@@ -47,7 +47,7 @@ Result<void> Server::find_way() {
   if (config_.url.empty()) return {};
   auto url = client::parse_url(config_.url);
   if (!url) return tl::unexpected(url.error());
-  if (url->scheme != "udp" && url->scheme != "dpdk" && url->scheme != "memif")
+  if (!membership::carries_frames(*url))
     return fail(INA_ERR_INVALID,
                 "url '" + config_.url + "' names no Ethernet port: use udp:ADDRESS?control=..., " +
                     "dpdk:ADDRESS?control=... or memif:/path/of/memif.sock?ip=...; without a URL " +

@@ -169,7 +169,10 @@ class ProgressTest : public testing::Test {
     {
       const auto lock = progress_.lock();
       const auto state = callers_.lock();
-      progress_.set_away(away);
+      if (away)
+        progress_.presence().go_away(now_ns());
+      else
+        progress_.presence().come_back();
     }
     callers_.wake();
   }
@@ -183,7 +186,7 @@ class ProgressTest : public testing::Test {
   Link link_{1, 1};
   HeldTransport* transport_ = nullptr;
   Operations operations_{settings_, link_};
-  Callers callers_;
+  membership::Callers callers_;
   int turns_ = 0;
   Progress progress_{settings_.idle, session_, link_, operations_, callers_, [this] { ++turns_; }};
   std::vector<float> data_ = std::vector<float>(kElements, 2.0f);
@@ -353,7 +356,8 @@ TEST_F(ProgressTest, ACallbackIsCalledAlsoForTheLastResultBeforeTheSwitchGoes) {
   {
     const auto lock = progress_.lock();
     progress_.receive_rest();
-    progress_.set_away(true);
+    const auto state = callers_.lock();
+    progress_.presence().go_away(now_ns());
   }
   progress_.run_callbacks();
   EXPECT_EQ(told, std::vector<int>{INA_OK});

@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
+#include "membership/shm_join.h"
 #include "tests/support/deadline.h"
-#include "transport/shm_join.h"
 
 namespace ina::test {
 
@@ -56,8 +56,8 @@ class RawWorker {
     ASSERT_EQ(joined["type"], "joined") << joined;
     auto heard = control::heard(std::move(answer));
     ASSERT_TRUE(heard) << heard.error().text;
-    auto made =
-        client::join_shm(std::get<control::answer::Joined>(heard->message).place, *heard, copier);
+    auto made = membership::join_shm(std::get<control::answer::Joined>(heard->message).place,
+                                     *heard, copier);
     ASSERT_TRUE(made) << made.error().text;
     transport = std::move(*made);
     ASSERT_TRUE(control::say(control, control::request::Attach{}, {transport->region_fd()}));
