@@ -67,7 +67,7 @@ class Channels {
   std::atomic<uint64_t> changes_{1};  ///< of open_ and followers_open_
   // The background thread's own.
   List known_;           ///< open_ as it knows it
-  Followers followers_;  ///< followers_open_ likewise
+  Followers followers_;  ///< followers_open_ as it knows it
   uint64_t changes_known_ = 0;
 };
 

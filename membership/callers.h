@@ -1,5 +1,5 @@
-// The threads that call a context: their sleep until the background thread brings a result, and the
-// errors that they get. The end of the job wakes all of them.
+// The threads that wait at a member of a job: their sleep until another thread brings a result, and
+// the errors that they get. The end of the job wakes all of them.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace ina::membership {
 /// From any thread.
 class Callers {
  public:
-  /// Guards all that the background thread brings to the callers. Taken after an engine's lock.
+  /// Guards all that other threads bring to the callers. Taken after an engine's lock.
   std::unique_lock<std::mutex> lock() const { return std::unique_lock(mutex_); }
   /// Under this lock: sleeps until `come()`, or the job has failed, or the time has passed. Returns
   /// whether it came.
