@@ -481,7 +481,7 @@ TEST(ResultBuffers, TheTimeToMakeThemIsTheirUsers) {
   auto heard = control::heard(std::move(**joined));
   ASSERT_TRUE(heard) << heard.error().text;
   const auto transport =
-      client::join_shm(std::get<control::answer::Joined>(heard->message).place, *heard, copier);
+      membership::join_shm(std::get<control::answer::Joined>(heard->message).place, *heard, copier);
   ASSERT_TRUE(transport) << transport.error().text;
   ASSERT_TRUE(alice.send({{"type", "attach"}}, {(*transport)->region_fd()}));
   while (hear(alice)["type"] != "ready") {
