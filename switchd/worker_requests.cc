@@ -1,5 +1,7 @@
 #include "switchd/worker_requests.h"
 
+#include "switchd/jobs/restore.h"
+
 namespace ina::switchd {
 
 namespace answer = control::answer;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "control/doorman.h"
 #include "control/messages.h"
@@ -18,7 +19,6 @@
 #include "switchd/jobs/joining.h"
 #include "switchd/jobs/member_groups.h"
 #include "switchd/jobs/rejoin.h"
-#include "switchd/jobs/restore.h"
 #include "switchd/jobs/splits.h"
 #include "switchd/jobs/worker_calls.h"
 #include "switchd/memory/peer_memory.h"
