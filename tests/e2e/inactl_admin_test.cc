@@ -338,7 +338,15 @@ struct Documented {
   bool other_slots = false;           ///< before it the configuration's file gets others
 };
 
-/// The words in backquotes of the command's row, and of its section.
+std::string text_of_file(const char* path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+const std::string kMembersOfStatus = "### Members of status";
+
+/// The words in backquotes of the command's row, and of its section, with the counters.
 std::set<std::string> documented_members(const std::string& manual, const Documented& one) {
   const std::string json = section(manual, "## JSON");
   const std::string name =
@@ -348,6 +356,7 @@ std::set<std::string> documented_members(const std::string& manual, const Docume
   const size_t members = row + name.size();
   std::set<std::string> has = quoted(json.substr(members, json.find('\n', members) - members));
   if (!one.heading.empty()) has.merge(quoted(section(manual, one.heading)));
+  if (one.heading == kMembersOfStatus) has.merge(quoted(text_of_file(COUNTERS_MD)));
   has.insert("schema");
   return has;
 }
@@ -367,10 +376,8 @@ void expect_documented(const Json& object, const std::string& manual, const Docu
 TEST_F(RunningJobTest, EveryMemberOfEveryCommandsObjectIsInTheManual) {
   run_job("");
   ran("create a --workers 2");
-  std::stringstream file;
-  file << std::ifstream(ADMINISTRATION_MD).rdbuf();
-  const std::string manual = file.str();
-  const std::string of_status = "### Members of status", of_reload = "## Another configuration";
+  const std::string manual = text_of_file(ADMINISTRATION_MD);
+  const std::string of_status = kMembersOfStatus, of_reload = "## Another configuration";
   // In an order in which all can be done.
   const std::vector<Documented> all = {
       {"status", "", 0, {"world_size", "busy_ratio", "rx_bytes", "quota"}, of_status},
