@@ -90,7 +90,7 @@ class LostMember final : public ReturningMember {
  private:
   std::atomic<bool> going_on_{true};
   const Fd wake_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-  const client::EngineConfig rules_;
+  const client::EngineConfig rules_{};
 };
 
 class RejoinTest : public testing::Test {
