@@ -17,7 +17,7 @@ SPAN = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(r"[\w.-]+(?:/[\w.-]+)+\.(?:cc|h|hpp|c|py|sh|proto|lua|yaml|build|map|txt)")
 SYMBOL = re.compile(r"(?:\w+::)*\w+")
 # Names of a recipe, whose files the reader writes.
-EXAMPLES = re.compile(r"NAME|lifo")
+EXAMPLES = re.compile(r"NAME|lifo|mirror")
 WALKS = ("## A tensor, from the call to packets and back", "## A packet, from the NIC to a result")
 
 
