@@ -16,8 +16,8 @@ import recipes_seen
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # The layers that make texts for users.
-LAYERS = ("client", "common", "control", "fragments", "io", "membership", "programs/inactl", "programs/memif", "programs/psd",
-          "scheduler", "switchd", "transport")
+LAYERS = ("client", "common", "control", "fragments", "io", "membership", "programs/inactl", "programs/memif",
+          "programs/psd", "scheduler", "switchd", "transport")
 # Calls that make an error. The first argument of some is the status.
 ERROR = re.compile(r"\b(?<!result_buffers_\.)(?:fail|refuse|refuse_for_now|refused|decline|set_error|ending_\.end|ending_\.tell|"
                    r"admin::Error)(?:\(|\{)")
