@@ -8,12 +8,6 @@
 
 namespace ina::client {
 
-namespace {
-
-constexpr const char* kOtherRanks = "the other ranks";
-
-}  // namespace
-
 ChannelMember::ChannelMember(const Channel& channel)
     : channel_(channel),
       admission_(channel.settings, channel.session.connection(), channel.id, channel.attachment,
@@ -50,7 +44,7 @@ void ChannelMember::ask_to_join() {
 
 void ChannelMember::ask_to_rejoin() {
   if (channel_.callers.failed() != INA_OK) return;
-  channel_.progress.presence().set_others_missing(kOtherRanks);
+  channel_.progress.presence().set_others_missing(membership::kOtherRanks);
   if (auto opened = channel_.attachment.reopen(membership::kOpenPortNs); !opened)
     return end(INA_ERR_SWITCH_LOST, "the group cannot come back: " + opened.error().text);
   channel_.session.connection().send(channel_.id, rejoin_message());

@@ -80,7 +80,7 @@ Result<void> Context::join_group(const membership::Attachment& parent, uint64_t 
   member_.ask_to_join();
   callers_.await(deadline - now_ns(), [&] { return progress_.is_live(); });
   std::string missing = progress_.presence().others_missing();
-  if (missing.empty()) missing = "the other ranks";
+  if (missing.empty()) missing = membership::kOtherRanks;
   if (callers_.failed() != INA_OK) return callers_.failure();
   if (progress_.is_live()) return {};
   return fail(INA_ERR_TIMEOUT, "rank " + std::to_string(settings_.rank) + " of group '" +

@@ -13,6 +13,8 @@ namespace ina::membership {
 inline constexpr Nanos kExplainNs = 1'000'000'000;
 /// In place of what it says.
 inline constexpr const char* kNoAnswer = "the switch does not answer";
+/// For which a job waits, before the switch says which.
+inline constexpr const char* kOtherRanks = "the other ranks";
 
 inline std::string seconds(Nanos ns) {
   char text[32];

@@ -85,7 +85,7 @@ Result<control::Heard> Joiner::ask(const request::Join& join, Nanos deadline) {
 }
 
 Result<Joiner::Joined> Joiner::await_ready(Nanos deadline) {
-  std::string missing = "the other ranks";
+  std::string missing = kOtherRanks;
   bool asked = false;
   for (;;) {
     const bool late = now_ns() >= deadline;

@@ -16,7 +16,6 @@ namespace {
 
 constexpr Nanos kLongestPollNs = 1'000'000'000;
 constexpr Nanos kForEver = INT64_MAX;
-constexpr const char* kOtherRanks = "the other ranks";
 
 }  // namespace
 

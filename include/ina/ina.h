@@ -148,8 +148,8 @@ typedef struct ina_config {
       job; /* name of the job, same on all ranks; NULL: INA_JOB, the launcher's id, "default" */
   int32_t rank;       /* 0..world_size-1; -1: from INA_RANK, RANK, OMPI_COMM_WORLD_RANK,
                          PMI_RANK, SLURM_PROCID, JOB_COMPLETION_INDEX */
-  int32_t world_size; /* 1..INA_MAX_WORLD_SIZE; -1: from INA_WORLD_SIZE, WORLD_SIZE, OMPI_COMM_WORLD_SIZE,
-                         PMI_SIZE, SLURM_NTASKS */
+  int32_t world_size; /* 1..INA_MAX_WORLD_SIZE; -1: from INA_WORLD_SIZE, WORLD_SIZE,
+                         OMPI_COMM_WORLD_SIZE, PMI_SIZE, SLURM_NTASKS */
   int64_t timeout_us; /* for joining, and the default of operations; 0: INA_TIMEOUT_US or 30 s. If
                          neither is set, a switch that is not there is waited for half a second */
   uint64_t window_bytes; /* how far a rank may run ahead; 0: the switch's grant, by shm 1 MiB */
