@@ -94,7 +94,7 @@ tl::expected<Reload::Plan, admin::Error> Reload::make_plan(Read version) const {
   if (plan.restart()) {
     const ConductorConfig next =
         conductor_config(plan.version.config, frame_ports_of(plan.version.config));
-    plan.losses = losses_under(next, config_, jobs_, Moment::now());
+    plan.losses = losses_under(next, jobs_, Moment::now());
   }
   return plan;
 }

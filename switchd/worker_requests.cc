@@ -12,7 +12,7 @@ WorkerRequests::WorkerRequests(const ControlState& control, JobServices& service
     : connections_(control.connections),
       ending_(services.ending),
       status_(status),
-      joining_(control.jobs, services.identification, services.transports, services.placement,
+      joining_(control.jobs, services.identification, services.ports, services.placement,
                services.records, services.maker, ending_, services.offers, services.wait_reasons,
                connections_),
       gathering_(control.config.control, control.rules, control.jobs, services.records,
@@ -28,13 +28,13 @@ WorkerRequests::WorkerRequests(const ControlState& control, JobServices& service
       worker_calls_(control.jobs, connections_),
       departures_(services.records, services.lane_jobs, control.resources, ending_, gathering_,
                   splits_, member_groups_, status_, connections_),
-      rejoin_(control.config.control, control.jobs, services.identification, services.transports,
+      rejoin_(control.config.control, control.jobs, services.identification, services.ports,
               services.placement, control.resources, ending_, services.wait_reasons, connections_),
-      groups_(control.jobs, services.group_places, services.transports, services.placement, rejoin_,
+      groups_(control.jobs, services.group_places, services.ports, services.placement, rejoin_,
               ending_, connections_),
       fallback_places_(control.config.aggregator, services.records, services.lane_jobs,
                        control.resources, services.placement, gathering_, connections_),
-      fallback_servers_(control.config.fallback, control.jobs, services.transports,
+      fallback_servers_(control.config.fallback, control.jobs, services.ports,
                         fallback_places_, ending_, services.offers, connections_) {}
 
 void WorkerRequests::restore(const ControlState& control) {

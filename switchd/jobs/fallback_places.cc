@@ -1,6 +1,7 @@
 #include "switchd/jobs/fallback_places.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/logging/record.h"
 
@@ -8,7 +9,7 @@ namespace ina::switchd {
 
 namespace answer = control::answer;
 
-Result<void> FallbackPlaces::give(Client& client, Job& job, const MemberTransport& transport) {
+Result<void> FallbackPlaces::give(Client& client, Job& job, Way way) {
   // The sums that its predecessor held are lost, so all state of the switch and the workers about
   // them belongs to an epoch that has passed.
   const bool successor = job.instance != 0;
@@ -23,7 +24,7 @@ Result<void> FallbackPlaces::give(Client& client, Job& job, const MemberTranspor
                                .start = start.value,
                                .bind_at_once = config_.fixed_slots()};
   reply.place.epoch = *epoch;
-  const auto fds = placement_.give(job, kFallbackRank, transport, reply.place);
+  const auto fds = placement_.give(job, kFallbackRank, std::move(way), reply.place);
   if (!fds) return tl::unexpected(fds.error());
   job.fallback.client = &client;
   client.role = Client::Role::kFallback;

@@ -28,7 +28,7 @@ class FallbackPlaces {
         connections_(connections) {}
 
   /// Gives the place to a client of the job, which has no server, and tells the client.
-  Result<void> give(Client& client, Job& job, const MemberTransport& transport);
+  Result<void> give(Client& client, Job& job, Way way);
   /// The lanes reach the server from here on, and the job goes on if it waited for nobody else.
   Result<void> attach(Client& client);
   /// The job goes on and waits: fragments with partial sums complete when a server is back.

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "common/logging/record.h"
 #include "switchd/jobs/gathering.h"
 
@@ -68,10 +70,11 @@ void FallbackServers::on_serve(Client& client, const request::Serve& serve) {
 void FallbackServers::on_join(Client& client, const request::JoinFallback& join) {
   const auto job = job_of_join(client, join);
   if (!job) return connections_.refuse(client, job.error());
-  auto transport = transports_.choose(client.peer, join.reach);
-  if (!transport) return connections_.refuse(client, transport.error());
-  transport->multicast = false;  // the group's results are the workers'
-  if (auto given = places_.give(client, **job, *transport); !given)
+  request::Reach reach = join.reach;
+  if (reach.frame) reach.frame->multicast = false;  // the group's results are the workers'
+  auto way = ports_.choose(client.peer, reach);
+  if (!way) return connections_.refuse(client, way.error());
+  if (auto given = places_.give(client, **job, std::move(*way)); !given)
     end_without_place(client, **job, given.error());
 }
 

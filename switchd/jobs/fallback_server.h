@@ -12,19 +12,19 @@
 #include "switchd/jobs/job_ending.h"
 #include "switchd/jobs/job_offers.h"
 #include "switchd/jobs/job_table.h"
-#include "switchd/jobs/transports.h"
+#include "switchd/ports/ports.h"
 
 namespace ina::switchd {
 
 class FallbackServers {
  public:
   /// All of them must outlive it.
-  FallbackServers(const config::FallbackConfig& config, const JobTable& jobs,
-                  Transports& transports, FallbackPlaces& places, JobEnding& ending,
-                  JobOffers& offers, Connections& connections)
+  FallbackServers(const config::FallbackConfig& config, const JobTable& jobs, Ports& ports,
+                  FallbackPlaces& places, JobEnding& ending, JobOffers& offers,
+                  Connections& connections)
       : config_(config),
         jobs_(jobs),
-        transports_(transports),
+        ports_(ports),
         places_(places),
         ending_(ending),
         offers_(offers),
@@ -45,7 +45,7 @@ class FallbackServers {
 
   const config::FallbackConfig& config_;
   const JobTable& jobs_;
-  Transports& transports_;
+  Ports& ports_;
   FallbackPlaces& places_;
   JobEnding& ending_;
   JobOffers& offers_;

@@ -10,7 +10,7 @@ namespace answer = control::answer;
 
 Result<void> Gathering::check_attach(const Client& client) {
   if (client.state != Client::State::kJoined) return fail(INA_ERR_INVALID, "attach without join");
-  if (client.job->at(client.rank).session)
+  if (client.job->at(client.rank).way.shm())
     return fail(INA_ERR_INVALID, "attach must carry one descriptor, the worker region");
   return {};
 }

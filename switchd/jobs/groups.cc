@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace ina::switchd {
 
@@ -32,10 +33,10 @@ void Groups::on_join(Client& line, uint32_t channel, const request::Join& join) 
     return connections_.refuse(place, INA_ERR_REFUSED,
                                fmt::format("group '{}' has no place for rank {} of the job",
                                            group->name, value(line.rank)));
-  const auto transport = transports_.choose(place.peer, join.member.reach);
+  auto way = ports_.choose(place.peer, join.member.reach);
   const Result<void> taken =
-      transport ? placement_.take(place, *group, Rank{static_cast<uint8_t>(rank)}, *transport)
-                : tl::unexpected(transport.error());
+      way ? placement_.take(place, *group, Rank{static_cast<uint8_t>(rank)}, std::move(*way))
+          : tl::unexpected(way.error());
   if (taken) return;
   connections_.refuse(place, taken.error());
   ending_.end(

@@ -10,18 +10,18 @@
 #include "switchd/jobs/job_table.h"
 #include "switchd/jobs/placement.h"
 #include "switchd/jobs/rejoin.h"
-#include "switchd/jobs/transports.h"
+#include "switchd/ports/ports.h"
 
 namespace ina::switchd {
 
 class Groups {
  public:
   /// All of them must outlive it.
-  Groups(const JobTable& jobs, GroupPlaces& places, Transports& transports, Placement& placement,
+  Groups(const JobTable& jobs, GroupPlaces& places, Ports& ports, Placement& placement,
          Rejoin& rejoin, JobEnding& ending, Connections& connections)
       : jobs_(jobs),
         places_(places),
-        transports_(transports),
+        ports_(ports),
         placement_(placement),
         rejoin_(rejoin),
         ending_(ending),
@@ -38,7 +38,7 @@ class Groups {
 
   const JobTable& jobs_;
   GroupPlaces& places_;
-  Transports& transports_;
+  Ports& ports_;
   Placement& placement_;
   Rejoin& rejoin_;
   JobEnding& ending_;

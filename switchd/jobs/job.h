@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,10 +12,10 @@
 #include "aggregator/given_results.h"
 #include "common/debt.h"
 #include "io/shm/region.h"
-#include "io/shm/shm_port.h"
 #include "scheduler/admission.h"
 #include "switchd/client.h"
 #include "switchd/memory/handles.h"
+#include "switchd/ports/way.h"
 #include "switchd/reports/look_schedule.h"
 #include "wire/frame.h"
 
@@ -26,22 +25,10 @@ struct Job {
   /// kRejoining: it ran when the last switch ended. The lanes know nothing of it until all its
   /// workers are back.
   enum class State { kJoining, kRunning, kLeaving, kRejoining };
-  /// Memory that a worker has registered.
-  struct Registration {
-    Handles::Share share;
-    uint64_t page_table_bytes = 0;  ///< the switch's, charged to the job's owner
-  };
   struct Worker {
     Client* client = nullptr;
-    std::unique_ptr<io::shm::WorkerSession> session;  ///< none on an Ethernet port
-    Handles::Share share;                             ///< of the session
-    std::map<uint32_t, Registration> registered;      ///< by number
-    std::optional<wire::Address> address;
-    uint32_t frame_port = 0;
-    bool takes_buffers = false;
-    std::optional<wire::TagKeys> tag_keys;  ///< on an Ethernet port, if frames carry tags
-    bool multicast = false;
-    bool parks = false;
+    Way way;
+    Handles::Share share;  ///< of the session in `way`
     bool attached = false;
     uint64_t drops_told = 0;  ///< frames that it knows were dropped
     Debt calls;               ///< for which it was woken
@@ -108,6 +95,9 @@ struct Job {
   /// `id` is that of the job, or, if it is a group, of the job whose workers are in it.
   bool is_of(JobId id_of_job) const { return id == id_of_job || root == id_of_job; }
   Worker& at(Rank rank) { return rank == kFallbackRank ? fallback : members[value(rank)]; }
+  const Worker& at(Rank rank) const {
+    return rank == kFallbackRank ? fallback : members[value(rank)];
+  }
   /// Where `client` has its place; nullptr: it has none.
   static Worker* of(const Client& client) {
     if (!client.job) return nullptr;

@@ -15,10 +15,10 @@
 #include "switchd/jobs/lane_jobs.h"
 #include "switchd/jobs/placement.h"
 #include "switchd/jobs/state_file.h"
-#include "switchd/jobs/transports.h"
 #include "switchd/jobs/wait_reasons.h"
 #include "switchd/lanes/lanes.h"
 #include "switchd/memory/resources.h"
+#include "switchd/ports/ports.h"
 
 namespace ina::switchd {
 
@@ -44,7 +44,7 @@ struct JobServices {
         maker(control.config.switchd, control.jobs, lane_jobs, control.resources),
         offers(control.jobs, control.connections),
         wait_reasons(control.rules, control.lanes),
-        transports(control.config, control.lanes),
+        ports(control.config, control.lanes, control.resources),
         placement(control.config, control.rules, control.resources, control.connections),
         identification(control.credentials, control.jobs, control.connections) {}
 
@@ -55,7 +55,7 @@ struct JobServices {
   JobMaker maker;
   JobOffers offers;
   WaitReasons wait_reasons;
-  Transports transports;
+  Ports ports;
   Placement placement;
   Identification identification;
 };

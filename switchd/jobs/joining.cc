@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "switchd/jobs/job_name.h"
 #include "wire/text.h"
@@ -56,8 +57,8 @@ void Joining::on_join(Client& client, const request::Join& join) {
   const request::Member& member = join.member;
   if (!identification_.check_version(client, member)) return;
   if (auto checked = check(member); !checked) return connections_.refuse(client, checked.error());
-  const auto transport = transports_.choose(client.peer, member.reach);
-  if (!transport) return connections_.refuse(client, transport.error());
+  auto way = ports_.choose(client.peer, member.reach);
+  if (!way) return connections_.refuse(client, way.error());
   const auto found = find_or_admit(client, join);
   if (!found) {
     refuse(client, member.owner.value_or(client.owner()), found.error());
@@ -78,7 +79,7 @@ void Joining::on_join(Client& client, const request::Join& join) {
     return;
   }
   if (job.members_present().empty()) job.settings = join.settings;
-  placement_.place(client, job, Rank{static_cast<uint8_t>(member.rank)}, *transport);
+  placement_.place(client, job, Rank{static_cast<uint8_t>(member.rank)}, std::move(*way));
 }
 
 /// Refuses a worker that wants to join a job of `owner`. True: for good. A job of which a worker

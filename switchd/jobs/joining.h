@@ -11,20 +11,20 @@
 #include "switchd/jobs/job_records.h"
 #include "switchd/jobs/job_table.h"
 #include "switchd/jobs/placement.h"
-#include "switchd/jobs/transports.h"
 #include "switchd/jobs/wait_reasons.h"
+#include "switchd/ports/ports.h"
 
 namespace ina::switchd {
 
 class Joining {
  public:
   /// All of them must outlive it.
-  Joining(const JobTable& jobs, Identification& identification, Transports& transports,
-          Placement& placement, JobRecords& records, JobMaker& maker, JobEnding& ending,
-          JobOffers& offers, const WaitReasons& wait_reasons, Connections& connections)
+  Joining(const JobTable& jobs, Identification& identification, Ports& ports, Placement& placement,
+          JobRecords& records, JobMaker& maker, JobEnding& ending, JobOffers& offers,
+          const WaitReasons& wait_reasons, Connections& connections)
       : jobs_(jobs),
         identification_(identification),
-        transports_(transports),
+        ports_(ports),
         placement_(placement),
         records_(records),
         maker_(maker),
@@ -44,7 +44,7 @@ class Joining {
 
   const JobTable& jobs_;
   Identification& identification_;
-  Transports& transports_;
+  Ports& ports_;
   Placement& placement_;
   JobRecords& records_;
   JobMaker& maker_;

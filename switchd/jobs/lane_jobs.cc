@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "switchd/ports/port_kind.h"
+
 namespace ina::switchd {
 
 void LaneJobs::add(Job& job, Seq start) {
@@ -16,28 +18,8 @@ void LaneJobs::remove(const Job& job) {
   lanes_.run(command::RemoveJob{job.index});
 }
 
-template <class Attach>
-Result<void> LaneJobs::run_attach(const Attach& worker) {
-  for (const auto& command : lanes_.run(worker))
-    if (!command.error.empty()) return fail(INA_ERR_REFUSED, command.error);
-  return {};
-}
-
-Result<void> LaneJobs::attach(Job& job, Rank rank) {
-  const Job::Worker& worker = job.at(rank);
-  if (worker.session)
-    return run_attach(command::AttachShm{
-        .job = job.index, .rank = rank, .session = worker.session.get(), .parks = worker.parks});
-  return run_attach(command::AttachFrame{.job = job.index,
-                                         .rank = rank,
-                                         .frame_port = worker.frame_port,
-                                         .address = worker.address.value_or(wire::Address{}),
-                                         .job_id = job.id,
-                                         .job_key = job.key,
-                                         .root = job.root,
-                                         .tag_keys = worker.tag_keys,
-                                         .multicast = worker.multicast,
-                                         .parks = worker.parks});
+Result<void> LaneJobs::attach(const Job& job, Rank rank) {
+  return job.at(rank).way.kind->attach(job, rank);
 }
 
 void LaneJobs::detach(const Job& job, Rank rank) {

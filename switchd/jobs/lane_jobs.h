@@ -19,7 +19,7 @@ class LaneJobs {
   void remove(const Job& job);
 
   /// From now on they serve this worker, or the fallback server.
-  Result<void> attach(Job& job, Rank rank);
+  Result<void> attach(const Job& job, Rank rank);
   void detach(const Job& job, Rank rank);
 
   /// Nothing of the epoch before is taken, or sent, after this.
@@ -28,9 +28,6 @@ class LaneJobs {
   Seq results_end(const Job& job);
 
  private:
-  template <class Attach>
-  Result<void> run_attach(const Attach& worker);
-
   Lanes& lanes_;
   const JobRules& rules_;
 };

@@ -6,6 +6,7 @@
 
 #include "switchd/jobs/readmission.h"
 #include "switchd/memory/resources.h"
+#include "switchd/ports/port_kind.h"
 
 namespace ina::switchd {
 
@@ -14,9 +15,8 @@ namespace {
 /// The part of a switch that admits jobs.
 class Successor {
  public:
-  Successor(const ConductorConfig& next, const ConductorConfig& now)
+  explicit Successor(const ConductorConfig& next)
       : next_(next),
-        now_(now),
         rules_(next, next.switchd.lcores),
         admission_(admission_config(next, next.switchd.lcores)),
         jobs_(next.switchd.job_places()),
@@ -40,28 +40,16 @@ class Successor {
   }
 
  private:
-  /// Workers come back by the port and address that they know.
   Result<void> check_reach(const Job& job) const {
     for (const Job::Worker& worker : job.members) {
       if (!worker.client) continue;
-      if (worker.session && !next_.has_shm)
-        return fail(INA_ERR_INVALID, "workers of it are on the port shm, which is no more");
-      if (!worker.address || worker.frame_port >= now_.frame_ports.size()) continue;
-      const FramePortInfo& was = now_.frame_ports[worker.frame_port];
-      const auto is = std::ranges::find(next_.frame_ports, was.name, &FramePortInfo::name);
-      if (is == next_.frame_ports.end())
-        return fail(INA_ERR_INVALID,
-                    fmt::format("workers of it are behind port {}, which is no more", was.name));
-      if (is->address.ip != was.address.ip || is->address.udp_port != was.address.udp_port ||
-          is->vlan != was.vlan)
-        return fail(INA_ERR_INVALID,
-                    fmt::format("workers of it know port {} by another address", was.name));
+      if (std::string text = worker.way.kind->lost_text(worker.way, next_); !text.empty())
+        return fail(INA_ERR_INVALID, std::move(text));
     }
     return {};
   }
 
   const ConductorConfig& next_;
-  const ConductorConfig& now_;
   const JobRules rules_;
   scheduler::Admission admission_;
   JobTable jobs_;
@@ -75,9 +63,9 @@ bool is_unsaved(const Job& job) {
 
 }  // namespace
 
-std::vector<Loss> losses_under(const ConductorConfig& next, const ConductorConfig& now,
-                               const JobTable& jobs, const Moment& moment) {
-  Successor successor(next, now);
+std::vector<Loss> losses_under(const ConductorConfig& next, const JobTable& jobs,
+                               const Moment& moment) {
+  Successor successor(next);
   std::vector<Loss> losses;
   for (const bool groups : {false, true})  // these need their jobs
     for (Job& job : jobs) {

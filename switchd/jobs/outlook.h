@@ -17,8 +17,8 @@ struct Loss {
 };
 
 /// Jobs of the state file that a switch that starts again with `next` would drop, in the order in
-/// which it would look at them. `now`: the configuration by which they run.
-std::vector<Loss> losses_under(const ConductorConfig& next, const ConductorConfig& now,
-                               const JobTable& jobs, const Moment& moment);
+/// which it would look at them.
+std::vector<Loss> losses_under(const ConductorConfig& next, const JobTable& jobs,
+                               const Moment& moment);
 
 }  // namespace ina::switchd

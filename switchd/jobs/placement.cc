@@ -2,30 +2,29 @@
 
 #include <fmt/format.h>
 
-#include "switchd/random.h"
-#include "wire/group.h"
+#include <utility>
+
+#include "switchd/ports/port_kind.h"
 
 namespace ina::switchd {
 
 namespace answer = control::answer;
 
-void Placement::place(Client& client, Job& job, Rank rank, const MemberTransport& transport) {
+void Placement::place(Client& client, Job& job, Rank rank, Way way) {
   if (!client.carrier)
     if (const std::string text = crowded_text(job); !text.empty())
       return connections_.refuse_for_now(client, text);
-  if (auto taken = take(client, job, rank, transport); !taken)
+  if (auto taken = take(client, job, rank, std::move(way)); !taken)
     connections_.refuse(client, taken.error());
 }
 
-Result<void> Placement::take(Client& client, Job& job, Rank rank,
-                             const MemberTransport& transport) {
+Result<void> Placement::take(Client& client, Job& job, Rank rank, Way way) {
   Job::Worker& worker = job.members[value(rank)];
   answer::Joined reply{.place = common(job), .rules = rules_.rules_of(job)};
   reply.place.library = INA_PROJECT_VERSION;
-  const auto fds = give(job, rank, transport, reply.place);
+  const auto fds = give(job, rank, std::move(way), reply.place);
   if (!fds) return tl::unexpected(fds.error());
   worker.client = &client;
-  worker.parks = transport.parks;
   client.account = job.owner();
   client.job = &job;
   client.rank = rank;
@@ -44,43 +43,10 @@ answer::Place Placement::common(const Job& job) const {
           .lanes = job.geometry.lanes};
 }
 
-Result<std::vector<int>> Placement::give(Job& job, Rank rank, const MemberTransport& transport,
-                                         answer::Place& place) {
-  Job::Worker& worker = job.at(rank);
-  if (!transport.shm) {
-    give_frame(job, worker, transport, place);
-    return std::vector<int>();
-  }
-  auto fds = give_shm(job, rank, place);
-  if (fds) worker.takes_buffers = transport.takes_buffers;
+Result<std::vector<int>> Placement::give(Job& job, Rank rank, Way way, answer::Place& place) {
+  auto fds = way.kind->give(job, rank, way, place);
+  if (fds) job.at(rank).way = std::move(way);
   return fds;
-}
-
-Result<std::vector<int>> Placement::give_shm(Job& job, Rank rank, answer::Place& place) {
-  if (auto made = resources_.make_session(job, rank); !made) return tl::unexpected(made.error());
-  place.shm = answer::ShmEnd{.layout = io::shm::kLayoutVersion,
-                             .tx_depth = job.geometry.tx_depth,
-                             .rx_depth = job.geometry.rx_depth,
-                             .result_rows = job.geometry.result_rows,
-                             .side_rows = job.geometry.side_rows};
-  const io::shm::WorkerSession& session = *job.at(rank).session;
-  std::vector<int> fds = {session.switch_region.fd.get(), job.results.fd.get()};
-  for (const Fd& event : session.wake_events) fds.push_back(event.get());
-  return fds;
-}
-
-void Placement::give_frame(const Job& job, Job::Worker& worker, const MemberTransport& transport,
-                           answer::Place& place) const {
-  worker.address = transport.address;
-  worker.frame_port = transport.frame_port;
-  worker.multicast = transport.multicast;
-  const wire::Address& ours = config_.frame_ports[transport.frame_port].address;
-  place.address = ours;
-  if (worker.multicast) place.group = wire::group_of(job.id, ours.udp_port);
-  worker.tag_keys.reset();
-  if (!config_.security.tags()) return;
-  worker.tag_keys = {{random_u64(), random_u64()}, job.payload_key};
-  place.tag = answer::Tag{.key = worker.tag_keys->frame, .payload_key = worker.tag_keys->payload};
 }
 
 /// Why no more workers' connections are taken for the job's owner; empty if they are. A worker has

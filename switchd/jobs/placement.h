@@ -9,8 +9,8 @@
 #include "switchd/conductor_config.h"
 #include "switchd/connections.h"
 #include "switchd/jobs/job_rules.h"
-#include "switchd/jobs/transports.h"
 #include "switchd/memory/resources.h"
+#include "switchd/ports/way.h"
 
 namespace ina::switchd {
 
@@ -22,22 +22,17 @@ class Placement {
       : config_(config), rules_(rules), resources_(resources), connections_(connections) {}
 
   /// Gives the worker its place, and tells it; or refuses it.
-  void place(Client& client, Job& job, Rank rank, const MemberTransport& transport);
+  void place(Client& client, Job& job, Rank rank, Way way);
   /// Gives a place over a connection that the worker has already, and tells it. Error: the worker
   /// has no place, and was not told.
-  Result<void> take(Client& client, Job& job, Rank rank, const MemberTransport& transport);
+  Result<void> take(Client& client, Job& job, Rank rank, Way way);
 
   /// The fields that all places in the job have in common.
   control::answer::Place common(const Job& job) const;
-  /// Makes the resources by which a worker, or the fallback server, reaches the switch, and
-  /// describes them in `place`. Returns the descriptors that go with `place`.
-  Result<std::vector<int>> give(Job& job, Rank rank, const MemberTransport& transport,
-                                control::answer::Place& place);
+  /// Gives a worker, or the fallback server, its way: PortKind::give().
+  Result<std::vector<int>> give(Job& job, Rank rank, Way way, control::answer::Place& place);
 
  private:
-  Result<std::vector<int>> give_shm(Job& job, Rank rank, control::answer::Place& place);
-  void give_frame(const Job& job, Job::Worker& worker, const MemberTransport& transport,
-                  control::answer::Place& place) const;
   std::string crowded_text(const Job& job) const;
 
   const ConductorConfig& config_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "common/logging/record.h"
 
@@ -41,8 +42,8 @@ std::string Rejoin::lost_text(const request::Rejoin& message) const {
 }
 
 void Rejoin::come_back(Client& client, Job& job, const request::Rejoin& message) {
-  const auto transport = transports_.choose(client.peer, message.member.reach);
-  if (!transport) return connections_.refuse(client, transport.error());
+  auto way = ports_.choose(client.peer, message.member.reach);
+  if (!way) return connections_.refuse(client, way.error());
   if (auto checked = check(job, message); !checked)
     return connections_.refuse(client, checked.error());
   const Rank rank{static_cast<uint8_t>(message.member.rank)};
@@ -53,7 +54,7 @@ void Rejoin::come_back(Client& client, Job& job, const request::Rejoin& message)
   logging::info("worker re-joins", client.source())("job", job.name)("id", value(job.id))(
       "rank", value(rank))("peer", client.peer.text())("low", message.low)("next", message.next)(
       "results_end", message.results_end);
-  placement_.place(client, job, rank, *transport);
+  placement_.place(client, job, rank, std::move(*way));
 }
 
 /// Checks that the worker may be the one that it claims to be.

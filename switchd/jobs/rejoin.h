@@ -10,9 +10,9 @@
 #include "switchd/jobs/job_table.h"
 #include "switchd/jobs/placement.h"
 #include "switchd/jobs/restore.h"
-#include "switchd/jobs/transports.h"
 #include "switchd/jobs/wait_reasons.h"
 #include "switchd/memory/resources.h"
+#include "switchd/ports/ports.h"
 
 namespace ina::switchd {
 
@@ -20,12 +20,12 @@ class Rejoin {
  public:
   /// All of them must outlive it.
   Rejoin(const config::ControlConfig& config, const JobTable& jobs, Identification& identification,
-         Transports& transports, Placement& placement, Resources& resources, JobEnding& ending,
+         Ports& ports, Placement& placement, Resources& resources, JobEnding& ending,
          const WaitReasons& wait_reasons, Connections& connections)
       : config_(config),
         jobs_(jobs),
         identification_(identification),
-        transports_(transports),
+        ports_(ports),
         placement_(placement),
         resources_(resources),
         ending_(ending),
@@ -51,7 +51,7 @@ class Rejoin {
   const config::ControlConfig& config_;
   const JobTable& jobs_;
   Identification& identification_;
-  Transports& transports_;
+  Ports& ports_;
   Placement& placement_;
   Resources& resources_;
   JobEnding& ending_;

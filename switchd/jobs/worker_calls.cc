@@ -21,8 +21,8 @@ void WorkerCalls::call(Nanos now) {
   again_ = 0;
   for (Job& job : jobs_) {
     for (Job::Worker& member : job.members) {
-      if (!member.client || !member.session ||
-          !member.session->call_wanted.load(std::memory_order_acquire))
+      const ShmWay* const shm = member.way.shm();
+      if (!member.client || !shm || !shm->session->call_wanted.load(std::memory_order_acquire))
         continue;
       // Calls of many groups over one connection must not fill it: it would be closed then.
       const bool crowded = member.client->line().connection.unread() > kMostUnreadBytes;
@@ -32,7 +32,7 @@ void WorkerCalls::call(Nanos now) {
         continue;
       }
       member.calls.add(kCallNs, now);
-      member.session->call_wanted.exchange(false, std::memory_order_acq_rel);
+      shm->session->call_wanted.exchange(false, std::memory_order_acq_rel);
       connections_.send(*member.client, control::answer::Wake{});
     }
   }

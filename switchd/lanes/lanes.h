@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "common/result.h"
 #include "switchd/lanes/lane_link.h"
 
 namespace ina::switchd {
@@ -29,6 +30,13 @@ class Lanes {
   template <class Command>
   Commands<Command> run(const Command& command) {
     return run_each([&](uint32_t) { return command; });
+  }
+  /// run(), for a command that a lane may refuse. Error: the refusal of one.
+  template <class Command>
+  Result<void> run_all(const Command& command) {
+    for (const auto& answered : run(command))
+      if (!answered.error.empty()) return fail(INA_ERR_REFUSED, answered.error);
+    return {};
   }
   /// Has every lane carry out the command that `make(lane)` returns, and waits for them.
   template <class Make, class Command = std::invoke_result_t<Make, uint32_t>>

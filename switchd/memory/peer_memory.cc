@@ -22,7 +22,7 @@ std::string PeerMemory::refusal(const Client& client, const request::Message& me
     return fmt::format("'{}' carries descriptors, which it may not", type);
   if (!client.job)
     return fmt::format("'{}' carries descriptors, but there is no job for them", type);
-  if (!client.job->at(client.rank).session)
+  if (!client.job->at(client.rank).way.shm())
     return fmt::format("'{}' carries descriptors over another port than shm", type);
   const bool first = client.state == Client::State::kJoined;
   const bool may = attaches ? first
@@ -116,7 +116,8 @@ void PeerMemory::on_file(Client& line, control::Doorman::Answer& answer) {
   Client* const from = line.from(line.asked.channel);
   // The job may have ended meanwhile, and a worker that came back may have taken its place.
   Job::Worker* worker = from ? Job::of(*from) : nullptr;
-  if (!worker || !worker->session) {
+  ShmWay* const shm = worker ? worker->way.shm() : nullptr;
+  if (!shm) {
     resources_.mapper().discard(line.peer.source(), {}, std::move(answer.file));
     resume(line);
     return;
@@ -138,11 +139,11 @@ void PeerMemory::on_file(Client& line, control::Doorman::Answer& answer) {
     return mapper.map_region(owner, line.token, std::move(answer.file), bytes);
   }
   const auto [number, bytes] = *registers;
-  if (number == 0 || number >= kMaxRegions || worker->session->registered[number] || bytes == 0)
+  if (number == 0 || number >= kMaxRegions || shm->session->registered[number] || bytes == 0)
     return refused(INA_ERR_INVALID, fmt::format("memory is registered with an unused number in "
                                                 "1..{}",
                                                 kMaxRegions - 1));
-  if (auto taken = resources_.take(*client.job, *worker, number, bytes); !taken)
+  if (auto taken = resources_.take(*client.job, *shm, number, bytes); !taken)
     return refused(taken.error().status, taken.error().text);
   asking_[line.token].mapping = true;
   mapper.map_registered(owner, line.token, std::move(answer.file), bytes);
@@ -173,12 +174,13 @@ void PeerMemory::on_region(Client& line, Result<io::shm::Region>& region) {
   const control::Request asked = resume(line);
   Client* const from = line.from(asked.channel);
   Job::Worker* worker = from ? Job::of(*from) : nullptr;
-  if (!worker || !worker->session) return;
+  ShmWay* const shm = worker ? worker->way.shm() : nullptr;
+  if (!shm) return;
   Client& client = *from;
   if (const auto* registers = std::get_if<request::Register>(&asked.message))
     return on_registered(client, registers->number, region);
   if (!region) return connections_.refuse(client, region.error().status, region.error().text);
-  worker->session->worker_region = std::move(region->map);
+  shm->session->worker_region = std::move(region->map);
   attached_(client);
 }
 
@@ -186,13 +188,14 @@ void PeerMemory::on_region(Client& line, Result<io::shm::Region>& region) {
 /// comes back) it reaches the lanes with the worker.
 void PeerMemory::on_registered(Client& client, uint32_t number, Result<io::shm::Region>& region) {
   Job& job = *client.job;
-  Job::Worker& worker = job.at(client.rank);
+  const Job::Worker& worker = job.at(client.rank);
+  ShmWay& shm = *job.at(client.rank).way.shm();
   if (!region) {
-    resources_.give_back(job, worker, number);
+    resources_.give_back(job, shm, number);
     return connections_.send(
         client, answer::Registered{number, region.error().status, region.error().text});
   }
-  Mapping& memory = worker.session->registered[number];
+  Mapping& memory = shm.session->registered[number];
   memory = std::move(region->map);
   if (worker.attached && job.state != Job::State::kRejoining)
     lanes_.run(command::SetRegistered{.job = job.index,
@@ -206,12 +209,12 @@ void PeerMemory::on_unregister(Client& client, const request::Unregister& messag
   if (!client.job) return;
   Job& job = *client.job;
   const uint32_t number = message.number;
-  Job::Worker& worker = job.members[value(client.rank)];
-  if (!worker.session || number == 0 || number >= kMaxRegions) return;
+  ShmWay* const shm = job.members[value(client.rank)].way.shm();
+  if (!shm || number == 0 || number >= kMaxRegions) return;
   lanes_.run(command::SetRegistered{.job = job.index, .rank = client.rank, .number = number});
   // No lane has it any more.
-  resources_.mapper().discard(job.owner(), std::move(worker.session->registered[number]));
-  resources_.give_back(job, worker, number);
+  resources_.mapper().discard(job.owner(), std::move(shm->session->registered[number]));
+  resources_.give_back(job, *shm, number);
 }
 
 }  // namespace ina::switchd

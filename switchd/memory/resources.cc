@@ -170,7 +170,7 @@ void Resources::give_back(Job& job) {
 
 // ---- a worker's
 
-Result<void> Resources::make_session(Job& job, Rank rank) {
+Result<std::unique_ptr<io::shm::WorkerSession>> Resources::make_session(Job& job, Rank rank) {
   if (!admission_.within(job.owner())) credit_held();
   if (!admission_.within(job.owner()))
     return fail(
@@ -186,21 +186,19 @@ Result<void> Resources::make_session(Job& job, Rank rank) {
     share = std::move(*taken);
   }
   auto session = io::shm::WorkerSession::create(job.geometry, job.results.map.data());
-  if (!session) return tl::unexpected(session.error());
-  worker.session = std::move(*session);
-  worker.share = std::move(share);
-  return {};
+  if (session) worker.share = std::move(share);
+  return session;
 }
 
 void Resources::drop_worker(Job& job, Rank rank) {
   Job::Worker& worker = job.at(rank);
-  if (worker.session) {
-    mapper_.discard(job.owner(), std::move(worker.session->worker_region));
-    for (Mapping& memory : worker.session->registered)
+  if (ShmWay* const shm = worker.way.shm()) {
+    mapper_.discard(job.owner(), std::move(shm->session->worker_region));
+    for (Mapping& memory : shm->session->registered)
       mapper_.discard(job.owner(), std::move(memory));
-    hold(job.owner(), std::move(worker.session->switch_region));
+    hold(job.owner(), std::move(shm->session->switch_region));
+    while (!shm->registered.empty()) give_back(job, *shm, shm->registered.begin()->first);
   }
-  while (!worker.registered.empty()) give_back(job, worker, worker.registered.begin()->first);
   // A fallback server that is lost has a successor: the job must not end because others have taken
   // up its place meanwhile.
   Handles::Share kept = rank == kFallbackRank ? std::move(worker.share) : Handles::Share();
@@ -208,7 +206,7 @@ void Resources::drop_worker(Job& job, Rank rank) {
   worker.share = std::move(kept);
 }
 
-Result<void> Resources::take(Job& job, Job::Worker& worker, uint32_t number, uint64_t bytes) {
+Result<void> Resources::take(Job& job, ShmWay& shm, uint32_t number, uint64_t bytes) {
   auto share = handles_.take(job.owner(), {.mappings = 1}, mapper_.leaving());
   if (!share) return tl::unexpected(share.error());
   // The pages are the worker's, the tables that lead to them are not.
@@ -216,15 +214,15 @@ Result<void> Resources::take(Job& job, Job::Worker& worker, uint32_t number, uin
   constexpr uint64_t kMappedByTable = kTableBytes * (kTableBytes / sizeof(uint64_t));
   const uint64_t table_bytes = (bytes + kMappedByTable - 1) / kMappedByTable * kTableBytes;
   if (auto charged = charge(job, table_bytes); !charged) return charged;
-  worker.registered[number] = {std::move(*share), table_bytes};
+  shm.registered[number] = {std::move(*share), table_bytes};
   return {};
 }
 
-void Resources::give_back(Job& job, Job::Worker& worker, uint32_t number) {
-  const auto registration = worker.registered.find(number);
-  if (registration == worker.registered.end()) return;
+void Resources::give_back(Job& job, ShmWay& shm, uint32_t number) {
+  const auto registration = shm.registered.find(number);
+  if (registration == shm.registered.end()) return;
   admission_.give_back_memory(job.owner(), job.grant, registration->second.page_table_bytes);
-  worker.registered.erase(registration);
+  shm.registered.erase(registration);
 }
 
 // ---- memory

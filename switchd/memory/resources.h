@@ -2,6 +2,7 @@
 // owner from its creation until its last user has given it back.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "scheduler/admission.h"
@@ -37,13 +38,13 @@ class Resources {
 
   // A worker's.
   /// The switch's part of its place.
-  Result<void> make_session(Job& job, Rank rank);
+  Result<std::unique_ptr<io::shm::WorkerSession>> make_session(Job& job, Rank rank);
   /// Empties its place, of which the lanes have nothing any more.
   void drop_worker(Job& job, Rank rank);
 
   // Registered memory's, `bytes` of a worker's own.
-  Result<void> take(Job& job, Job::Worker& worker, uint32_t number, uint64_t bytes);
-  void give_back(Job& job, Job::Worker& worker, uint32_t number);
+  Result<void> take(Job& job, ShmWay& shm, uint32_t number, uint64_t bytes);
+  void give_back(Job& job, ShmWay& shm, uint32_t number);
 
   // A result buffer's, whose memory is not made here.
   Result<void> take(Job& job, Job::ResultBuffer& buffer);

@@ -53,7 +53,8 @@ void ResultBuffers::share(Job& job) {
       return ending_.end_mismatched(
           job, fmt::format("rank 0 asked for a result buffer of {} bytes, rank {} for one of {}",
                            wanted, &member - job.members.data(), *member.wants_results));
-    everyone_shares_memory = everyone_shares_memory && member.takes_buffers;
+    const ShmWay* const shm = member.way.shm();
+    everyone_shares_memory = everyone_shares_memory && shm && shm->takes_buffers;
   }
   for (Job::Worker& member : job.members) member.wants_results.reset();
   if (wanted == 0 || wanted > kMostBytes)

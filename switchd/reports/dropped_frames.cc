@@ -30,7 +30,7 @@ std::string text_of(const wire::MacAddress& mac) {
 /// The lanes' counts of the workers' frames, by rank, and last of the fallback server's.
 std::vector<DroppedFrames::Arrivals> DroppedFrames::arrivals_of(Job& job) const {
   std::vector<Arrivals> arrivals(job.workers + 1);
-  const auto has_address = [](const Job::Worker& member) { return member.address.has_value(); };
+  const auto has_address = [](const Job::Worker& member) { return member.way.frames() != nullptr; };
   if (!has_address(job.fallback) && std::ranges::none_of(job.members, has_address)) return arrivals;
   for (const auto& command : lanes_.run(command::FindArrivals{job.index})) {
     const WorkerSet heard = command.heard & job.all();
@@ -50,13 +50,13 @@ std::vector<DroppedFrames::Arrivals> DroppedFrames::arrivals_of(Job& job) const 
 
 /// Why the frames of a worker or the fallback server are dropped, as a text.
 std::string DroppedFrames::cause(Job& job, Rank rank, const PortDrops& drops) const {
-  const Job::Worker& worker = job.at(rank);
+  const FrameWay& way = *job.at(rank).way.frames();
   const io::DroppedFrames& frames = drops.frames;
   const auto& port = config_.frame_ports[drops.port];
-  const auto& joined_port = config_.frame_ports[worker.frame_port];
-  const wire::Address& joined = *worker.address;
+  const auto& joined_port = config_.frame_ports[way.port];
+  const wire::Address& joined = way.address;
   const wire::Address& from = frames.source;
-  if (frames.reason == DropReason::kUnknownSource && drops.port != worker.frame_port)
+  if (frames.reason == DropReason::kUnknownSource && drops.port != way.port)
     return fmt::format("they come in by port {}, but it joined for port {}: say port={} in its URL",
                        port.name, joined_port.name, port.name);
   if (frames.reason == DropReason::kUnknownSource && from.ip != joined.ip)
@@ -96,7 +96,7 @@ std::vector<DroppedFrames::Unheard> DroppedFrames::unheard(Job& job) const {
   const auto arrivals = arrivals_of(job);
   WorkerSet silent;
   for (uint32_t rank = 0; rank < job.workers; ++rank) {
-    if (!job.members[rank].address) continue;
+    if (!job.members[rank].way.frames()) continue;
     const Rank who{static_cast<uint8_t>(rank)};
     if (arrivals[rank].most)
       found.push_back({who, arrivals[rank].most->frames.reason, arrivals[rank].dropped,
@@ -109,7 +109,7 @@ std::vector<DroppedFrames::Unheard> DroppedFrames::unheard(Job& job) const {
     found.push_back({kFallbackRank, arrivals.back().most->frames.reason, arrivals.back().dropped,
                      text(job, kFallbackRank, arrivals.back())});
   for (const uint32_t rank : ranks_of(silent)) {
-    const auto& port = config_.frame_ports[job.members[rank].frame_port];
+    const auto& port = config_.frame_ports[job.members[rank].way.frames()->port];
     found.push_back(
         {Rank{static_cast<uint8_t>(rank)}, std::nullopt, 0,
          fmt::format(

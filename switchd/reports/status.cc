@@ -360,9 +360,9 @@ void StatusReport::explain_late(const Job& job, WorkerSet late, const Links& lin
     const Job::Worker& worker = job.members[rank];
     peers.push_back(worker.client ? worker.client->peer.text() : "gone");
     processes.push_back(worker.client ? process_state(worker.client->peer) : "ended");
-    const bool is_cut =
-        worker.address && worker.frame_port < links.size() && !links[worker.frame_port];
-    dead_links.push_back(is_cut ? config_.frame_ports[worker.frame_port].name : "");
+    const FrameWay* const frames = worker.way.frames();
+    const bool is_cut = frames && frames->port < links.size() && !links[frames->port];
+    dead_links.push_back(is_cut ? config_.frame_ports[frames->port].name : "");
   }
   json["waiting_for_peers"] = std::move(peers);
   json["waiting_for_processes"] = std::move(processes);

@@ -1,5 +1,5 @@
-// The transports on which switch and worker agree, and the text of a refusal. No lane runs.
-#include "switchd/jobs/transports.h"
+// The ways to the switch that workers may have, and the text of a refusal. No lane runs.
+#include "switchd/ports/ports.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,9 +15,9 @@ using testing::HasSubstr;
 const PeerCredentials kLocal{.pid = 1, .uid = 1000};
 const PeerCredentials kRemote{.remote = true, .ip = 0x0a000002};
 
-class TransportsTest : public testing::Test {
+class PortsTest : public testing::Test {
  protected:
-  TransportsTest() {
+  PortsTest() {
     config_.frame_ports = {{.name = "eth0", .address = {}, .multicast = true}};
     lanes_.set_running();
   }
@@ -32,37 +32,39 @@ class TransportsTest : public testing::Test {
     return reach;
   }
   Error error(const PeerCredentials& peer, const Reach& reach) {
-    const auto chosen = transports_.choose(peer, reach);
+    const auto chosen = ports_.choose(peer, reach);
     return chosen ? Error{INA_OK, "none"} : chosen.error();
   }
   ConductorConfig config_;
   Lanes lanes_{std::vector<LaneLink*>{}};
-  Transports transports_{config_, lanes_};
+  JobRules rules_{config_, 1};
+  Resources resources_{config_, rules_};
+  Ports ports_{config_, lanes_, resources_};
 };
 
-TEST_F(TransportsTest, SharedMemoryIsForThisHostsWorkers) {
-  const auto chosen = transports_.choose(kLocal, {.frame = {}, .parks = true});
+TEST_F(PortsTest, SharedMemoryIsForThisHostsWorkers) {
+  const auto chosen = ports_.choose(kLocal, {.frame = {}, .parks = true});
   ASSERT_TRUE(chosen) << chosen.error().text;
-  EXPECT_TRUE(chosen->shm);
-  EXPECT_TRUE(chosen->takes_buffers);
+  ASSERT_TRUE(chosen->shm());
+  EXPECT_TRUE(chosen->shm()->takes_buffers);
   EXPECT_TRUE(chosen->parks);
-  EXPECT_FALSE(chosen->address);
+  EXPECT_FALSE(chosen->frames());
   EXPECT_THAT(error(kRemote, {}).text, HasSubstr("no descriptors pass over TCP"));
   config_.has_shm = false;
   EXPECT_EQ(error(kLocal, {}).text, "this switch offers no 'shm' transport");
 }
 
-TEST_F(TransportsTest, AFrameWorkerIsAtTheOnlyPortOrAtTheOneThatItNames) {
-  const auto chosen = transports_.choose(kRemote, frame_reach());
+TEST_F(PortsTest, AFrameWorkerIsAtTheOnlyPortOrAtTheOneThatItNames) {
+  const auto chosen = ports_.choose(kRemote, frame_reach());
   ASSERT_TRUE(chosen) << chosen.error().text;
-  EXPECT_FALSE(chosen->shm);
-  EXPECT_EQ(chosen->frame_port, 0u);
-  EXPECT_TRUE(chosen->multicast);
+  ASSERT_TRUE(chosen->frames());
+  EXPECT_EQ(chosen->frames()->port, 0u);
+  EXPECT_TRUE(chosen->frames()->multicast);
   config_.frame_ports.push_back({.name = "eth1", .address = {}});
-  const auto named = transports_.choose(kRemote, frame_reach(kRemote.ip, "eth1"));
+  const auto named = ports_.choose(kRemote, frame_reach(kRemote.ip, "eth1"));
   ASSERT_TRUE(named) << named.error().text;
-  EXPECT_EQ(named->frame_port, 1u);
-  EXPECT_FALSE(named->multicast) << "this port sends to no groups";
+  EXPECT_EQ(named->frames()->port, 1u);
+  EXPECT_FALSE(named->frames()->multicast) << "this port sends to no groups";
   EXPECT_THAT(error(kRemote, frame_reach(kRemote.ip, "eth2")).text,
               HasSubstr("no Ethernet port named 'eth2'; it has: eth0, eth1"));
   EXPECT_THAT(error(kRemote, frame_reach()).text, HasSubstr("has not been seen lately"));
@@ -71,21 +73,21 @@ TEST_F(TransportsTest, AFrameWorkerIsAtTheOnlyPortOrAtTheOneThatItNames) {
   EXPECT_THAT(error(kRemote, frame_reach(kRemote.ip, "eth0")).text, HasSubstr("it has: none"));
 }
 
-TEST_F(TransportsTest, AWorkerOnAnotherHostGivesItsOwnAddress) {
+TEST_F(PortsTest, AWorkerOnAnotherHostGivesItsOwnAddress) {
   EXPECT_EQ(error(kRemote, frame_reach(0x0a000003)).status, INA_ERR_REFUSED);
   EXPECT_THAT(error(kRemote, frame_reach(0x0a000003)).text,
               HasSubstr("address.ip 10.0.0.3 is not the address 10.0.0.2"));
-  EXPECT_TRUE(transports_.choose(kLocal, frame_reach(0x0a000003)));
+  EXPECT_TRUE(ports_.choose(kLocal, frame_reach(0x0a000003)));
 }
 
-TEST_F(TransportsTest, ASwitchThatTagsTakesWhoeverCanTag) {
+TEST_F(PortsTest, ASwitchThatTagsTakesWhoeverCanTag) {
   config_.security.tag = config::Tag::kSiphash;
   EXPECT_EQ(error(kRemote, frame_reach()).status, INA_ERR_VERSION);
   Reach reach = frame_reach();
   reach.frame->tags = {control::kTagSiphash};
-  const auto chosen = transports_.choose(kRemote, reach);
+  const auto chosen = ports_.choose(kRemote, reach);
   ASSERT_TRUE(chosen) << chosen.error().text;
-  EXPECT_FALSE(chosen->multicast) << "a tag proves a frame to one worker";
+  EXPECT_FALSE(chosen->frames()->multicast) << "a tag proves a frame to one worker";
 }
 
 }  // namespace
