@@ -69,7 +69,7 @@ ELSEWHERE = {
     "switchd/tracing_test.cc": {
         "packets are not in 1..…": "packets are not in 1..4096",
     },
-    "switchd/transports_test.cc": {
+    "switchd/ports_test.cc": {
         "behind which of the switch's ports this worker is cannot be told": "has not been seen lately",
     },
 }
