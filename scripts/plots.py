@@ -11,7 +11,6 @@ is empty.
 """
 
 import argparse
-import json
 import pathlib
 import sys
 
@@ -21,6 +20,7 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt  # noqa: E402
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator  # noqa: E402
 
+from benchlib import kept  # noqa: E402
 from plot_style import STYLES  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -96,7 +96,7 @@ def load(paths):
     contents = {}
     for path in paths:
         try:
-            content = json.loads(path.read_text())
+            content = kept.read(path)
         except (OSError, ValueError) as error:
             raise PlotError(f"{path}: {error}") from error
         contents[benchmark_of(path, content)] = content
