@@ -27,7 +27,6 @@ The table that is printed, and the result, are those of all rows.
 """
 
 import collections
-import json
 import os
 import pathlib
 import re
@@ -36,7 +35,7 @@ import shutil
 import signal
 import subprocess
 
-from benchlib import command_line, metadata, mpi_programs, results, table
+from benchlib import command_line, kept, metadata, mpi_programs, results, table
 from benchlib.errors import BenchError
 from benchlib.mpi import AS_ROOT, MPIRUN, SPINS
 from benchlib.processes import temporary_folder
@@ -322,7 +321,7 @@ class Rows:
         self.origin = {key: self.meta[key] for key in ("commit", "time", "command")} | {
             "cpu": self.meta["machine"].get("cpu")}
         path = options.json
-        self.rows = json.loads(path.read_text("utf-8"))["rows"] if path and path.exists() else []
+        self.rows = kept.read(path)["rows"] if path and path.exists() else []
 
     def _place(self, *key):
         return next((i for i, row in enumerate(self.rows) if key == tuple(row.get(k) for k in self.KEY)), None)

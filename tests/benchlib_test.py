@@ -24,7 +24,7 @@ SCRIPTS = pathlib.Path(__file__).resolve().parent.parent / "scripts"
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(SCRIPTS), str(SCRIPTS.parent / "tests/support")]
 
-from benchlib import (command_line, machine, metadata, parallel, processes, results,  # noqa: E402
+from benchlib import (command_line, kept, machine, metadata, parallel, processes, results,  # noqa: E402
                       simulations, stats, switch, table)
 from benchlib.errors import BenchError, Unavailable  # noqa: E402
 from waiting import has_ended, wait_until  # noqa: E402
@@ -276,6 +276,38 @@ class Results(unittest.TestCase):
             self.assertEqual((folder / "x.json").read_text(),
                              '{\n "meta": {"n": 1},\n "rows": [\n  {"us": 1.23457},\n  {"us": 2}\n ]\n}\n')
             self.assertEqual(json.loads((folder / "y.json").read_text()), result)
+
+    def test_kept_results_have_a_line_for_each_row(self):
+        result = {"meta": {"n": 1}, "rows": [{"size": 4, "us": {"ina": 1.5, "gloo": 2}, "buffers": "plain"},
+                                             {"size": 8, "us": {"ina": 2.5}, "buffers": "plain"}]}
+        self.assertEqual(kept.text_of(result), """{
+"meta":{"n":1},
+"rows":{"same":{"buffers":"plain"},
+"columns":["size","us.ina","us.gloo"],
+"rows":[
+[4,1.5,2],
+[8,2.5,"-"]
+]}
+}
+""")
+
+    def test_kept_results_lose_nothing(self):
+        one = {"n": 1, "of": {"a": {"x": 0, "y": None}}, "list": [{"k": True}, {"k": 1}, {}], "empty": {}}
+        other = {"of": {"b": [], "a": {"x": 0.0}}, "list": [{"k": 2}, 3], "empty": {"now": False}}
+        for result in ({}, {"rows": []}, {"rows": [one]}, {"rows": [one, one]}, {"rows": [one, other, one]},
+                       {"of": {"deep": [other, one]}}):
+            with self.subTest(result), processes.temporary_folder() as folder:
+                path = folder / "x.json"
+                path.write_text(kept.text_of(result), encoding="utf-8")
+                self.assertEqual(json.dumps(kept.read(path), sort_keys=True), json.dumps(result, sort_keys=True))
+                self.assertEqual(kept.text_of(kept.read(path)), path.read_text())
+                results.write(argparse.Namespace(json=path, raw=None), result)
+                self.assertEqual(kept.read(path), result)
+
+    def test_what_could_not_be_read_again_is_not_kept(self):
+        for row in ({"a": "-"}, {"a.b": 1}):
+            with self.assertRaisesRegex(ValueError, "may be"):
+                kept.text_of({"rows": [row, {"c": 1}]})
 
     def test_an_error_is_one_line_and_exit_status_1(self):
         def fail():

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tests the figures of the documents: no panel is empty, and colours have the meaning of
-scripts/plot_style.py in all figures.
+"""Tests the figures of the documents: no panel is empty, colours have the meaning of
+scripts/plot_style.py in all figures, and all together stay small.
 
     figures_test.py
 """
@@ -19,6 +19,7 @@ from plot_style import COLOURS, STYLES  # noqa: E402
 
 SVG = "{http://www.w3.org/2000/svg}"
 REFERENCE_LINE = "#666666"
+MOST_BYTES = 1_500_000  # of docs/figures: each new result stays in the history for ever
 TIMELINE = 'data-drawn-by="ina-plan"'  # timelines of ina-plan; matplotlib draws all other figures
 
 
@@ -67,6 +68,12 @@ class Figures(unittest.TestCase):
         for path in self.figures:
             with self.subTest(path.name):
                 yield xml.etree.ElementTree.parse(path).getroot()
+
+    def test_all_files_together_are_small(self):
+        """`./dev bench tables` shortens JSON files, `./dev bench plots` SVG and PNG files."""
+        sizes = {path: path.stat().st_size for path in (ROOT / "docs/figures").rglob("*") if path.is_file()}
+        largest = [f"{path.name}: {size}" for path, size in sorted(sizes.items(), key=lambda item: -item[1])[:5]]
+        self.assertLessEqual(sum(sizes.values()), MOST_BYTES, largest)
 
     def test_there_are_figures(self):
         self.assertGreaterEqual(len(self.figures), 8)

@@ -3,6 +3,7 @@ its own report (bench_NAME_report.py), never from another benchmark.
 
     command_line   options of all benchmarks, and main() as the process
     results        the JSON file of a result
+    kept           the form of the results in docs/figures
     metadata       a result's description of its run: commit, machine, command
     machine        the machine: processor, memory, kernel, idle time
     errors         exceptions with which a benchmark fails

@@ -1,7 +1,8 @@
 """The form of the tables in docs/: cells, units, and the figures that they come from."""
 
-import json
 import pathlib
+
+from benchlib import kept
 
 FIGURES = pathlib.Path(__file__).resolve().parent.parent.parent / "docs/figures"
 
@@ -21,7 +22,7 @@ def ms(seconds):
 
 
 def load(name):
-    return json.loads((FIGURES / f"{name}.json").read_text("utf-8"))
+    return kept.read(FIGURES / f"{name}.json")
 
 
 def measured_at(meta):
