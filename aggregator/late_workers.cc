@@ -1,8 +1,5 @@
 #include "aggregator/late_workers.h"
 
-#include <algorithm>
-#include <limits>
-
 namespace ina::aggregator {
 
 namespace {
@@ -12,25 +9,20 @@ constexpr Nanos kMomentPatiences = 4;
 // A worker that has sent nothing for longer may have stopped.
 constexpr Nanos kComingPatiences = 10;
 
+Nanos horizon(Nanos patience) {
+  return JobSpec::kHorizonPatiences * patience;
+}
+
 }  // namespace
 
 LateWorkers::LateWorkers(const JobSpec& spec)
-    : workers_(spec.workers),
-      begin_(spec.park_begin),
+    : begin_(spec.park_begin),
       pressure_(spec.park_pressure),
       patience_(spec.park_patience),
-      if_it_pays_(spec.park_if_it_pays),
-      worth_(spec.park_worth) {
-  progress_.fill(spec.start);
-  watched_.fill(spec.start);
-  moved_at_.fill(std::numeric_limits<Nanos>::min() / 2);
-  if (!if_it_pays_) return;
-  lockstep_ = Lockstep(spec.workers, spec.park_window, patience_, horizon());
-  lockstep_.begin(progresses(), {}, 0);
-  lost_ = LostTime(horizon());
-  lost_.begin(progresses(), 0);
-  resting_ = worth_ > 0;
-}
+      all_(WorkerSet::first(spec.workers)),
+      progress_(spec.workers, spec.start),
+      straggler_(kMomentPatiences * patience_, horizon(patience_) / 2),
+      rests_(spec, horizon(patience_), progress_.all()) {}
 
 void LateWorkers::forget() {
   late_ = {};
@@ -38,63 +30,27 @@ void LateWorkers::forget() {
   out_of_room_ = {};
 }
 
-bool LateWorkers::wakes(Nanos now) {
-  if (!resting_ || now < rests_until_ || (worth_ > 0 && !lost_.is_above(worth_))) return false;
-  resting_ = false;
-  lockstep_.begin(progresses(), help_, now);
-  return true;
-}
-
-Seq LateWorkers::slowest() const {
-  return *std::ranges::min_element(progresses());
-}
-
 WorkerSet LateWorkers::held_up() const {
   const Seq slowest = this->slowest();
   WorkerSet found;
-  for (const Rank rank : WorkerSet::first(workers_))
+  for (const Rank rank : all_)
     if (progress(rank) >= slowest + pressure_ ||
         (out_of_room_.contains(rank) && progress(rank) > slowest))
       found.insert(rank);
   return found;
 }
 
-Seq LateWorkers::newest() const {
-  return *std::ranges::max_element(progresses());
-}
-
 void LateWorkers::watch(Nanos now) {
   if (now < watch_at_) return;
   watch_at_ = now + patience_;
-  find_slowest(now);
-  note_moves(now);
-  if (resting_) lost_.look(progresses(), held_up(), now);
-}
-
-/// Where an operation begins, another worker is the last one for a moment.
-void LateWorkers::find_slowest(Nanos now) {
-  const Seq least = slowest();
-  if (straggler_ && progress(*straggler_) == least) {
-    straggler_at_ = now;
-  } else if (!straggler_ || now - straggler_at_ >= kMomentPatiences * patience_) {
-    const auto at = std::ranges::find(progresses(), least) - progresses().begin();
-    straggler_ = Rank{static_cast<uint8_t>(at)};
-    straggler_since_ = straggler_at_ = now;
-  }
-  for_long_ = now - straggler_since_ >= horizon() / 2;
-}
-
-void LateWorkers::note_moves(Nanos now) {
-  for (size_t rank = 0; rank < workers_; ++rank) {
-    if (progress_[rank] == watched_[rank]) continue;
-    watched_[rank] = progress_[rank];
-    moved_at_[rank] = now;
-  }
+  straggler_.look(progress_, now);
+  progress_.watch(now);
+  if (rests_.is_resting()) rests_.look(progress_.all(), held_up(), now);
 }
 
 bool LateWorkers::are_coming(WorkerSet workers, Seq seq, Nanos now) const {
   for (const Rank rank : workers)
-    if (progress(rank) > seq || now - moved_at_[value(rank)] > kComingPatiences * patience_)
+    if (progress(rank) > seq || progress_.is_still(rank, kComingPatiences * patience_, now))
       return false;
   return !workers.empty();
 }
@@ -104,24 +60,17 @@ bool LateWorkers::are_coming(WorkerSet workers, Seq seq, Nanos now) const {
 /// the fallback, for some at the slowest worker itself, whose link is the bottleneck.
 bool LateWorkers::soon_waits_for_one(const Slot& slot, WorkerSet full, Seq end) const {
   const WorkerSet missing = full - (slot.bits | slot.at_fallback);
-  if (!for_long_ || !missing.contains(*straggler_) || slot.seq + pressure_ < end) return false;
-  for (const Rank rank : missing - WorkerSet::of(*straggler_))
+  if (!straggler_.is_one_for_long() || !missing.contains(straggler_.worker()) ||
+      slot.seq + pressure_ < end)
+    return false;
+  for (const Rank rank : missing - WorkerSet::of(straggler_.worker()))
     if (progress(rank) + begin_ > slot.seq) return true;
   return false;
 }
 
 bool LateWorkers::help_pays(Nanos now) {
-  if (!if_it_pays_) return true;
-  if (resting_) return false;
-  lockstep_.look(progresses(), help_, now);
-  if (lockstep_.pays()) return true;
-  const bool again = now - rests_until_ < rest_;
-  rest_ = again ? std::min({2 * rest_, JobSpec::kLongestRestHorizons * horizon(),
-                            JobSpec::kLongestRestNs})
-                : std::min(JobSpec::kRestHorizons * horizon(), JobSpec::kRestNs);
-  rests_until_ = now + rest_;
-  resting_ = true;
-  lost_.begin(progresses(), now);
+  if (rests_.is_resting()) return false;
+  if (!rests_.begin(progress_.all(), now)) return true;
   late_ = {};
   waited_for_ = {};
   return false;
@@ -150,8 +99,8 @@ bool LateWorkers::are_all_awaited_by(const Slot& slot, WorkerSet full, Seq end, 
 }
 
 void LateWorkers::count_parked(Nanos now) {
-  ++help_.parked;
-  calm_at_ = now + horizon();
+  ++help().parked;
+  calm_at_ = now + horizon(patience_);
 }
 
 }  // namespace ina::aggregator

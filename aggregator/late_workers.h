@@ -2,14 +2,11 @@
 // aggregator parks only fragments that wait for late workers alone. Pure.
 #pragma once
 
-#include <array>
-#include <optional>
-#include <span>
-
+#include "aggregator/help_rests.h"
 #include "aggregator/job_spec.h"
-#include "aggregator/lockstep.h"
-#include "aggregator/lost_time.h"
 #include "aggregator/slot.h"
+#include "aggregator/straggler.h"
+#include "aggregator/worker_progress.h"
 
 namespace ina::aggregator {
 
@@ -19,11 +16,9 @@ class LateWorkers {
   explicit LateWorkers(const JobSpec& spec);
 
   /// A worker has contributed to a fragment.
-  void came(Rank rank, Seq seq) {
-    progress_[value(rank)] = std::max(progress_[value(rank)], seq + 1);
-  }
+  void came(Rank rank, Seq seq) { progress_.came(rank, seq); }
   /// 1 + the last fragment that the worker has contributed to.
-  Seq progress(Rank rank) const { return progress_[value(rank)]; }
+  Seq progress(Rank rank) const { return progress_.of(rank); }
   /// The state of the worker's window, as its messages say (kFlagFull).
   void set_out_of_room(Rank rank, bool is_out) { out_of_room_.set(rank, is_out); }
   /// The worker has contributed to a fragment that is not left behind.
@@ -40,8 +35,8 @@ class LateWorkers {
   bool are_coming(WorkerSet workers, Seq seq, Nanos now) const;
   /// True if help begins, or begins again: enough time is lost without it, and it does not rest.
   /// Fragments that all have sent, below slowest(), need none.
-  bool wakes(Nanos now);
-  Seq slowest() const;
+  bool wakes(Nanos now) { return rests_.end(progress_.all(), now); }
+  Seq slowest() const { return progress_.slowest(); }
   /// True if fragments may be parked now: help rests where it did not pay.
   bool help_pays(Nanos now);
   /// True if an incomplete fragment waits for late workers alone. `end`: 1 + the newest fragment.
@@ -52,43 +47,26 @@ class LateWorkers {
   /// A fragment was parked.
   void count_parked(Nanos now);
   /// The cost of help.
-  Lockstep::Help& help() { return help_; }
+  Lockstep::Help& help() { return rests_.help(); }
 
  private:
-  Nanos horizon() const { return JobSpec::kHorizonPatiences * patience_; }
-  void find_slowest(Nanos now);
-  void note_moves(Nanos now);
-  Seq newest() const;
   WorkerSet held_up() const;
-  std::span<const Seq> progresses() const { return std::span(progress_).first(workers_); }
 
   // Values from the JobSpec.
-  uint32_t workers_ = 0;
   uint32_t begin_ = 0;
   uint32_t pressure_ = 0;
   Nanos patience_ = 0;
-  bool if_it_pays_ = false;
-  double worth_ = 0;
 
-  WorkerSet late_;                 ///< workers for which fragments are parked
-  WorkerSet out_of_room_;          ///< workers whose windows are full
-  WorkerSet waited_for_;           ///< workers that hold others up, and are not late,
-  Nanos waited_since_ = 0;         ///< since then
-  Nanos calm_at_ = 0;              ///< nothing was parked in the horizon before that
-  std::optional<Rank> straggler_;  ///< the slowest worker, since then but for moments
-  Nanos straggler_since_ = 0;
-  Nanos straggler_at_ = 0;  ///< it was the slowest then
-  bool for_long_ = false;   ///< for half a horizon
+  WorkerSet all_;           ///< workers of the job
+  WorkerSet late_;          ///< those for which fragments are parked
+  WorkerSet out_of_room_;   ///< those whose windows are full
+  WorkerSet waited_for_;    ///< those that hold others up, and are not late,
+  Nanos waited_since_ = 0;  ///< since then
+  Nanos calm_at_ = 0;       ///< nothing was parked in the horizon before that
   Nanos watch_at_ = 0;
-  bool resting_ = false;   ///< nothing is parked, at least
-  Nanos rests_until_ = 0;  ///< before that
-  Nanos rest_ = 0;         ///< the last one was so long
-  std::array<Seq, kMaxWorkers> progress_{};
-  std::array<Seq, kMaxWorkers> watched_{};     ///< progress when last watched
-  std::array<Nanos, kMaxWorkers> moved_at_{};  ///< there was some then
-  LostTime lost_;
-  Lockstep lockstep_;
-  Lockstep::Help help_;
+  WorkerProgress progress_;
+  Straggler straggler_;
+  HelpRests rests_;
 };
 
 }  // namespace ina::aggregator

@@ -216,17 +216,56 @@ size_t MemoryPort::tx_to_all(std::span<const io::EndpointIndex> to, const wire::
 
 // ---- memory and packets
 
-Load::Arena::Arena(size_t bytes) {
+namespace {
+
+Mapping huge_pages(size_t bytes) {
   constexpr size_t kHugePage = 2 << 20;
   const size_t size = (bytes + 2 * kHugePage) / kHugePage * kHugePage;
   void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
-  map_ = Mapping(static_cast<std::byte*>(memory), size);
+  Mapping map(static_cast<std::byte*>(memory), size);
   ::madvise(memory, size, MADV_HUGEPAGE);  // as the daemon does
   std::memset(memory, 0, size);
+  return map;
 }
 
-std::byte* Load::Arena::take_bytes(size_t bytes) {
+size_t memory_bytes(const LoadConfig& config, const LoadSizes& sizes, size_t row_bytes) {
+  const size_t jobs = config.jobs;
+  const size_t endpoints = jobs * (config.fan_in + 1);
+  constexpr size_t kPage = 4096;
+  return row_bytes + jobs * sizes.result_bytes + jobs * 2 * sizes.window * sizeof(WorkerSet) +
+         endpoints * (size_t{sizes.tx_depth} * (config.payload_bytes + sizeof(Descriptor)) +
+                      sizes.rx_depth * sizeof(Descriptor)) +
+         endpoints * 64 + 8 * kPage;
+}
+
+}  // namespace
+
+LoadSizes::LoadSizes(const LoadConfig& config)
+    : slot_bytes(config.slot_bytes()),
+      slots(config.slots != 0 ? config.slots
+                              : static_cast<uint32_t>(row_bytes_in(config.slots_in) / slot_bytes)),
+      // A quarter of all slots is used at a time: with more, windows could hardly keep apart.
+      window(std::clamp<uint32_t>(slots / 4 / config.jobs, 1, kLargestWindow)),
+      senders(config.fan_in - (config.worst_case ? 1 : 0)),
+      tx_depth(static_cast<uint32_t>(
+          std::bit_ceil(std::max<size_t>(1, packet_bytes_in(config.packets_in) / config.jobs /
+                                                config.fan_in / config.payload_bytes)))),
+      rx_depth(2 * std::bit_ceil(2 * window)),
+      result_bytes(size_t{2} * window * config.lanes * slot_bytes) {}
+
+LoadMemory::LoadMemory(const LoadConfig& config, const LoadSizes& sizes, size_t row_bytes)
+    : map_(huge_pages(memory_bytes(config, sizes, row_bytes))),
+      rows(take<std::byte>(row_bytes)),
+      results(take<std::byte>(config.jobs * sizes.result_bytes)),
+      seen(take<WorkerSet>(size_t{config.jobs} * 2 * sizes.window)),
+      payloads(take<std::byte>(size_t{config.jobs} * config.fan_in * sizes.tx_depth *
+                               config.payload_bytes)),
+      tx_rings(take<Descriptor>(size_t{config.jobs} * (config.fan_in + 1) * sizes.tx_depth)),
+      rx_rings(take<Descriptor>(size_t{config.jobs} * (config.fan_in + 1) * sizes.rx_depth)),
+      positions(take<std::atomic<uint64_t>>(size_t{config.jobs} * (config.fan_in + 1) * 8)) {}
+
+std::byte* LoadMemory::take_bytes(size_t bytes) {
   std::byte* at = map_.data() + used_;
   used_ += (bytes + 4095) / 4096 * 4096;
   if (used_ > map_.size()) throw std::bad_alloc();
@@ -235,50 +274,23 @@ std::byte* Load::Arena::take_bytes(size_t bytes) {
 
 Load::Load(const LoadConfig& config)
     : config_(config),
-      slot_bytes_(config.slot_bytes()),
-      slots_(config.slots != 0
-                 ? config.slots
-                 : static_cast<uint32_t>(row_bytes_in(config.slots_in) / slot_bytes_)),
-      // A quarter of all slots is used at a time: with more, windows could hardly keep apart.
-      window_(std::clamp<uint32_t>(slots_ / 4 / config.jobs, 1, kLargestWindow)),
-      senders_(config.fan_in - (config.worst_case ? 1 : 0)),
-      tx_depth_(static_cast<uint32_t>(
-          std::bit_ceil(std::max<size_t>(1, packet_bytes_in(config.packets_in) / config.jobs /
-                                                config.fan_in / config.payload_bytes)))),
-      rx_depth_(2 * std::bit_ceil(2 * window_)),
-      arena_(memory_bytes()),
-      rows_(arena_.take<std::byte>(Aggregator::row_memory_bytes(shape()))),
-      results_(arena_.take<std::byte>(config.jobs * result_bytes())),
-      seen_(arena_.take<WorkerSet>(size_t{config.jobs} * 2 * window_)),
-      payloads_(arena_.take<std::byte>(size_t{config.jobs} * config.fan_in * tx_depth_ *
-                                       config.payload_bytes)),
-      tx_rings_(arena_.take<Descriptor>(size_t{config.jobs} * (config.fan_in + 1) * tx_depth_)),
-      rx_rings_(arena_.take<Descriptor>(size_t{config.jobs} * (config.fan_in + 1) * rx_depth_)),
-      aggregator_(shape(), {rows_, Aggregator::row_memory_bytes(shape())}, huge_page_memory()),
+      sizes_(config),
+      memory_(config, sizes_, Aggregator::row_memory_bytes(shape())),
+      aggregator_(shape(), {memory_.rows, Aggregator::row_memory_bytes(shape())},
+                  huge_page_memory()),
       packets_(kBurst),
       verdicts_(kBurst) {
-  if (!policy().hashed && config.jobs * 2 * window_ > slots_)
+  if (!policy().hashed && config.jobs * 2 * sizes_.window > sizes_.slots)
     throw std::runtime_error("too few slots for a pool of each job");
   choose_ids();
   add_jobs();
   write_packets();
 }
 
-size_t Load::memory_bytes() const {
-  const size_t jobs = config_.jobs;
-  const size_t endpoints = jobs * (config_.fan_in + 1);
-  constexpr size_t kPage = 4096;
-  return Aggregator::row_memory_bytes(shape()) + jobs * result_bytes() +
-         jobs * 2 * window_ * sizeof(WorkerSet) +
-         endpoints * (size_t{tx_depth_} * (config_.payload_bytes + sizeof(Descriptor)) +
-                      rx_depth_ * sizeof(Descriptor)) +
-         endpoints * 64 + 8 * kPage;
-}
-
 aggregator::Shape Load::shape() const {
   aggregator::Shape shape;
-  shape.slots = slots_;
-  shape.slot_bytes = slot_bytes_;
+  shape.slots = sizes_.slots;
+  shape.slot_bytes = sizes_.slot_bytes;
   shape.max_jobs = config_.jobs;
   shape.burst = kBurst;
   shape.lanes = config_.lanes;
@@ -294,10 +306,10 @@ void Load::choose_ids() {
   const auto place = [&](JobId id, uint32_t fragment) {
     return scheduler::hashed_slot(id, Seq{fragment}, UINT32_MAX);
   };
-  const uint64_t apart = (uint64_t{1} << 32) / slots_ + 4;
+  const uint64_t apart = (uint64_t{1} << 32) / sizes_.slots + 4;
   const auto keeps_apart = [&](JobId id) {
     for (const JobId other : ids_)
-      for (uint32_t fragment = 0; fragment < window_; ++fragment) {
+      for (uint32_t fragment = 0; fragment < sizes_.window; ++fragment) {
         const auto forward = place(id, fragment) - place(other, 0);
         const auto backward = place(id, 0) - place(other, fragment);
         for (const uint32_t distance : {forward, backward})
@@ -322,11 +334,11 @@ void Load::add_jobs() {
     spec.id = ids_[job];
     spec.epoch = kEpoch;
     spec.workers = config_.fan_in;
-    spec.window = window_ * config_.lanes;
+    spec.window = sizes_.window * config_.lanes;
     spec.home = Home::kDedicated;
-    spec.pool = {job * 2 * window_, 2 * window_, config_.lanes, config_.lane};
-    spec.results = results_ + job * result_bytes();
-    spec.seen = seen_ + size_t{job} * 2 * window_;
+    spec.pool = {job * 2 * sizes_.window, 2 * sizes_.window, config_.lanes, config_.lane};
+    spec.results = memory_.results + job * sizes_.result_bytes;
+    spec.seen = memory_.seen + size_t{job} * 2 * sizes_.window;
     aggregator_.add_job(static_cast<JobIndex>(job), spec);
   }
 }
@@ -335,16 +347,15 @@ void Load::write_packets() {
   const uint32_t ranks_each = config_.fan_in + 1;
   port_.jobs = config_.jobs;
   port_.ranks_each = ranks_each;
-  port_.window = window_;
-  port_.tx_depth = tx_depth_;
-  port_.rx_depth = rx_depth_;
+  port_.window = sizes_.window;
+  port_.tx_depth = sizes_.tx_depth;
+  port_.rx_depth = sizes_.rx_depth;
   port_.lanes = config_.lanes;
   port_.lane = config_.lane;
   port_.group = config_.group;
   port_.rising_priority = config_.worst_case;
   port_.endpoints.resize(size_t{config_.jobs} * ranks_each);
-  auto* positions = arena_.take<std::atomic<uint64_t>>(port_.endpoints.size() * 8);
-  const size_t worker_bytes = size_t{tx_depth_} * config_.payload_bytes;
+  const size_t worker_bytes = size_t{sizes_.tx_depth} * config_.payload_bytes;
   for (size_t i = 0; i < port_.endpoints.size(); ++i) {
     const auto job = static_cast<uint32_t>(i / ranks_each);
     const auto rank = static_cast<uint32_t>(i % ranks_each);
@@ -352,9 +363,9 @@ void Load::write_packets() {
     if (!is_fallback) workers_.push_back(static_cast<io::EndpointIndex>(i));
     // The contents of the fallback's results do not matter: some worker's payloads.
     const uint32_t sender = is_fallback ? 0 : rank;
-    std::byte* base = payloads_ + (size_t{job} * config_.fan_in + sender) * worker_bytes;
-    Descriptor* ring = tx_rings_ + i * tx_depth_;
-    for (uint32_t index = 0; index < tx_depth_; ++index) {
+    std::byte* base = memory_.payloads + (size_t{job} * config_.fan_in + sender) * worker_bytes;
+    Descriptor* ring = memory_.tx_rings + i * sizes_.tx_depth;
+    for (uint32_t index = 0; index < sizes_.tx_depth; ++index) {
       Descriptor& descriptor = ring[index];
       wire::Message& message = descriptor.message;
       message.type = is_fallback ? wire::Type::kResult : wire::Type::kGrad;
@@ -379,11 +390,11 @@ void Load::write_packets() {
                           .tx_ring = ring,
                           .worker_base = base,
                           .worker_bytes = worker_bytes,
-                          .slot_bytes = slot_bytes_,
-                          .tx_read = positions + 8 * i,
-                          .rx_ring = rx_rings_ + i * rx_depth_,
-                          .results = results_ + job * result_bytes(),
-                          .results_bytes = result_bytes()};
+                          .slot_bytes = sizes_.slot_bytes,
+                          .tx_read = memory_.positions + 8 * i,
+                          .rx_ring = memory_.rx_rings + i * sizes_.rx_depth,
+                          .results = memory_.results + job * sizes_.result_bytes,
+                          .results_bytes = sizes_.result_bytes};
   }
 }
 
@@ -406,7 +417,7 @@ Load::Times Load::run_round(OnEmission&& on_emission) {
     serve(on_emission);
     first = 1;
   }
-  port_.start(rounds_, first, senders_ - first);
+  port_.start(rounds_, first, sizes_.senders - first);
   const Nanos start = now_ns();
   serve(on_emission);
   const Nanos mid = now_ns();
@@ -455,13 +466,13 @@ Load::Times Load::run_path(uint64_t rounds, Send send) {
 }
 
 uint32_t Load::slot_of(uint32_t job, uint64_t seq) const {
-  return policy().hashed ? scheduler::hashed_slot(ids_[job], Seq{seq / config_.lanes}, slots_)
+  return policy().hashed ? scheduler::hashed_slot(ids_[job], Seq{seq / config_.lanes}, sizes_.slots)
                          : aggregator_.spec(static_cast<JobIndex>(job)).pool.slot_of(Seq{seq});
 }
 
 std::byte* Load::result_row(uint32_t job, uint64_t seq) const {
-  return results_ + job * result_bytes() +
-         seq % (uint64_t{2} * window_ * config_.lanes) * slot_bytes_;
+  return memory_.results + job * sizes_.result_bytes +
+         seq % (uint64_t{2} * sizes_.window * config_.lanes) * sizes_.slot_bytes;
 }
 
 template <bool kPrefetch, bool kGroups>
@@ -472,12 +483,12 @@ Nanos Load::run_floor(uint64_t rounds) {
   const uint32_t ahead =
       std::max<uint32_t>(1, kFloorAheadBytes / config_.payload_bytes / config_.group);
   const auto row_of = [&](uint32_t job, uint64_t seq) {
-    return rows_ + size_t{slot_of(job, seq)} * slot_bytes_;
+    return memory_.rows + size_t{slot_of(job, seq)} * sizes_.slot_bytes;
   };
   const Nanos start = now_ns();
   // These are the rounds that the path is about to run.
   for (uint64_t round = rounds_; round < rounds_ + rounds; ++round) {
-    for (uint32_t rank = config_.worst_case ? 1 : 0; rank < senders_; rank += group) {
+    for (uint32_t rank = config_.worst_case ? 1 : 0; rank < sizes_.senders; rank += group) {
       const bool is_first = rank == 0 || config_.worst_case;
       const bool is_last = rank + group == config_.fan_in && !has_fallback();
       for (uint32_t job = 0; job < config_.jobs; ++job) {
@@ -486,14 +497,14 @@ Nanos Load::run_floor(uint64_t rounds) {
           bases[member] =
               port_.endpoints[size_t{job} * port_.ranks_each + rank + member].worker_base;
         const auto payload = [&](uint32_t member, uint64_t index) {
-          return bases[member] + (index & (tx_depth_ - 1)) * config_.payload_bytes;
+          return bases[member] + (index & (sizes_.tx_depth - 1)) * config_.payload_bytes;
         };
-        for (uint32_t fragment = 0; fragment < window_; ++fragment) {
+        for (uint32_t fragment = 0; fragment < sizes_.window; ++fragment) {
           const uint64_t seq = seq_of(round, fragment);
-          const uint64_t index = round * window_ + fragment;
+          const uint64_t index = round * sizes_.window + fragment;
           if constexpr (kPrefetch) {
             if (!kGroups || !is_first || !is_last)
-              prefetch<1>(row_of(job, seq + uint64_t{ahead} * config_.lanes), slot_bytes_);
+              prefetch<1>(row_of(job, seq + uint64_t{ahead} * config_.lanes), sizes_.slot_bytes);
             for (uint32_t member = 0; member < group; ++member)
               prefetch<0>(payload(member, index + ahead), config_.payload_bytes);
           }
@@ -530,15 +541,15 @@ template Nanos Load::run_floor<false, true>(uint64_t);
 template Nanos Load::run_floor<true, true>(uint64_t);
 
 uint64_t Load::packets_per_round() const {
-  return uint64_t{window_} * config_.jobs * (senders_ - (config_.worst_case ? 1 : 0));
+  return uint64_t{sizes_.window} * config_.jobs * (sizes_.senders - (config_.worst_case ? 1 : 0));
 }
 
 uint64_t Load::emissions_per_round() const {
-  return config_.worst_case ? packets_per_round() : uint64_t{window_} * config_.jobs;
+  return config_.worst_case ? packets_per_round() : uint64_t{sizes_.window} * config_.jobs;
 }
 
 uint64_t Load::acknowledgements_per_round() const {
-  return has_fallback() ? uint64_t{window_} * config_.jobs : 0;
+  return has_fallback() ? uint64_t{sizes_.window} * config_.jobs : 0;
 }
 
 // ---- checking
@@ -546,7 +557,7 @@ uint64_t Load::acknowledgements_per_round() const {
 bool Load::is_sum(const std::byte* values, uint32_t job, uint64_t seq, WorkerSet ranks,
                   DType dtype) const {
   // A rank's packets go out in the order of its ring, not in that of their sequence numbers.
-  const uint64_t index = (seq - config_.lane) / config_.lanes % tx_depth_;
+  const uint64_t index = (seq - config_.lane) / config_.lanes % sizes_.tx_depth;
   const uint32_t width = wire_bytes(dtype);
   for (uint32_t e = 0; e < config_.elements(); ++e) {
     uint32_t sum = 0;
@@ -560,7 +571,7 @@ bool Load::is_sum(const std::byte* values, uint32_t job, uint64_t seq, WorkerSet
 
 std::string Load::check_counters() const {
   const aggregator::Counters& counters = aggregator_.counters();
-  const uint64_t fragments = rounds_ * window_ * config_.jobs;
+  const uint64_t fragments = rounds_ * sizes_.window * config_.jobs;
   const auto differ = [](const char* what, uint64_t is, uint64_t expected) {
     return std::string(what) + ": " + std::to_string(is) + " instead of " +
            std::to_string(expected);
@@ -569,14 +580,14 @@ std::string Load::check_counters() const {
   if (const uint64_t dropped = counters.dropped(); dropped != 0)
     return differ("packets dropped", dropped, 0);
   if (counters.bypassed != 0) return differ("contributions without a slot", counters.bypassed, 0);
-  if (counters.absorbed != fragments * senders_)
-    return differ("contributions added", counters.absorbed, fragments * senders_);
+  if (counters.absorbed != fragments * sizes_.senders)
+    return differ("contributions added", counters.absorbed, fragments * sizes_.senders);
   if (counters.absorbed_bytes != counters.absorbed * config_.payload_bytes)
     return differ("bytes added", counters.absorbed_bytes,
                   counters.absorbed * config_.payload_bytes);
   const uint64_t results = has_fallback() ? 0 : fragments;
   if (counters.results != results) return differ("results", counters.results, results);
-  const uint64_t grouped = config_.group == 1 ? 0 : fragments * senders_;
+  const uint64_t grouped = config_.group == 1 ? 0 : fragments * sizes_.senders;
   if (counters.grouped != grouped)
     return differ("contributions in groups", counters.grouped, grouped);
   const uint64_t preemptions =
@@ -591,17 +602,17 @@ std::string Load::check_counters() const {
 
 void Load::spoil_results() {
   if (has_fallback()) return;
-  for (size_t at = 0; at < config_.jobs * result_bytes(); at += slot_bytes_)
-    std::memset(results_ + at, 0xff, wire_bytes(config_.dtype));
+  for (size_t at = 0; at < config_.jobs * sizes_.result_bytes; at += sizes_.slot_bytes)
+    std::memset(memory_.results + at, 0xff, wire_bytes(config_.dtype));
 }
 
 std::string Load::check_ring(uint64_t first_round, uint64_t end_round) const {
   if (has_fallback()) return "";  // its results are not sums
   first_round = std::max(first_round, end_round - std::min<uint64_t>(end_round, 2));
-  const uint64_t each = std::max<uint64_t>(1, 2 * window_ * config_.jobs / kMostChecked);
+  const uint64_t each = std::max<uint64_t>(1, 2 * sizes_.window * config_.jobs / kMostChecked);
   for (uint32_t job = 0; job < config_.jobs; ++job)
     for (uint64_t round = first_round; round < end_round; ++round)
-      for (uint64_t fragment = (job + round) % each; fragment < window_; fragment += each) {
+      for (uint64_t fragment = (job + round) % each; fragment < sizes_.window; fragment += each) {
         const uint64_t seq = seq_of(round, static_cast<uint32_t>(fragment));
         if (!is_sum(result_row(job, seq), job, seq, WorkerSet::first(config_.fan_in),
                     config_.dtype))

@@ -127,6 +127,45 @@ class MemoryPort {
   io::PortCounters counters_;
 };
 
+/// Sizes that follow from a LoadConfig.
+struct LoadSizes {
+  explicit LoadSizes(const LoadConfig& config);
+
+  uint32_t slot_bytes;
+  uint32_t slots;
+  uint32_t window;   ///< fragments of one job in this lane
+  uint32_t senders;  ///< of a job: workers whose packets come in a round
+  uint32_t tx_depth;
+  uint32_t rx_depth;
+  size_t result_bytes;  ///< of a job's ring
+};
+
+/// The memory of workers and switch, in huge pages.
+class LoadMemory {
+ public:
+  /// `row_bytes`: of all slots.
+  LoadMemory(const LoadConfig& config, const LoadSizes& sizes, size_t row_bytes);
+
+ private:
+  template <class T>
+  T* take(size_t count) {
+    return reinterpret_cast<T*>(take_bytes(count * sizeof(T)));
+  }
+  std::byte* take_bytes(size_t bytes);
+
+  Mapping map_;
+  size_t used_ = 0;
+
+ public:
+  std::byte* const rows;
+  std::byte* const results;    ///< [job], LoadSizes::result_bytes each
+  WorkerSet* const seen;       ///< [job][fragment of two windows]
+  std::byte* const payloads;   ///< [job][rank][place in the ring]
+  Descriptor* const tx_rings;  ///< [endpoint][place in the ring]
+  Descriptor* const rx_rings;
+  std::atomic<uint64_t>* const positions;  ///< [endpoint], a cache line each
+};
+
 class Load {
  public:
   explicit Load(const LoadConfig& config);
@@ -159,28 +198,12 @@ class Load {
   std::string check();
 
  private:
-  class Arena {
-   public:
-    explicit Arena(size_t bytes);
-    template <class T>
-    T* take(size_t count) {
-      return reinterpret_cast<T*>(take_bytes(count * sizeof(T)));
-    }
-
-   private:
-    std::byte* take_bytes(size_t bytes);
-    Mapping map_;
-    size_t used_ = 0;
-  };
-
   struct Writer;
   struct Counter;
 
   const scheduler::PolicyTraits& policy() const { return scheduler::traits(config_.policy); }
   bool has_fallback() const { return config_.worst_case || policy().held_until_acknowledged; }
-  size_t result_bytes() const { return size_t{2} * window_ * config_.lanes * slot_bytes_; }
   aggregator::Shape shape() const;
-  size_t memory_bytes() const;
   void choose_ids();
   void add_jobs();
   void write_packets();
@@ -191,32 +214,21 @@ class Load {
   uint32_t slot_of(uint32_t job, uint64_t seq) const;
   std::byte* result_row(uint32_t job, uint64_t seq) const;
   uint64_t seq_of(uint64_t round, uint32_t fragment) const {
-    return config_.lane + uint64_t{config_.lanes} * (round * window_ + fragment);
+    return config_.lane + uint64_t{config_.lanes} * (round * sizes_.window + fragment);
   }
   bool is_sum(const std::byte* values, uint32_t job, uint64_t seq, WorkerSet ranks,
               DType dtype) const;
   /// Preemptions in the worst case's first pass: all but the first job's packets preempt already.
   uint64_t untimed_preemptions() const {
-    return config_.worst_case ? uint64_t{window_} * (config_.jobs - 1) : 0;
+    return config_.worst_case ? uint64_t{sizes_.window} * (config_.jobs - 1) : 0;
   }
   std::string check_counters() const;
   std::string check_ring(uint64_t first_round, uint64_t end_round) const;
   std::string check_round();
 
   const LoadConfig config_;
-  const uint32_t slot_bytes_;
-  const uint32_t slots_;
-  const uint32_t window_;  ///< fragments of one job in this lane
-  const uint32_t senders_;
-  const uint32_t tx_depth_;
-  const uint32_t rx_depth_;
-  Arena arena_;
-  std::byte* rows_;
-  std::byte* results_;
-  WorkerSet* seen_;
-  std::byte* payloads_;
-  Descriptor* tx_rings_;
-  Descriptor* rx_rings_;
+  const LoadSizes sizes_;
+  LoadMemory memory_;
   std::vector<JobId> ids_;
   aggregator::Aggregator aggregator_;
   MemoryPort port_;

@@ -12,7 +12,6 @@
 // all ranks, too.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -22,16 +21,13 @@
 
 #include "client/context.h"
 #include "client/hierarchical_call.h"
-#include "client/hierarchy_plans.h"
-#include "client/inbox.h"
+#include "client/hierarchy_failure.h"
+#include "client/hierarchy_operations.h"
 #include "client/session.h"
 #include "common/result.h"
-#include "operations/executor.h"
 #include "plans/themis/planner.h"
 
 namespace ina::client {
-
-class ContextChannel;
 
 /// How a plan is made.
 struct HierarchicalOptions {
@@ -72,64 +68,32 @@ class Hierarchy final : public Follower, public std::enable_shared_from_this<Hie
   void kick();
   /// Collective: leaves all groups. The hierarchy is of no use afterwards.
   int leave(Nanos timeout_ns);
-  std::string last_error() const;
+  std::string last_error() const { return failure_.last_error(); }
 
   void follow() override;
 
  private:
   class Driving;
-  struct Callback {
-    Operation* operation = nullptr;
-    void (*call)(void*, int) = nullptr;
-    void* argument = nullptr;
-  };
-  struct Running {
-    Operation* operation;
-    std::shared_ptr<KnownPlan> plan;
-  };
 
   Hierarchy(const std::shared_ptr<Context>& context, themis::Topology topology,
             std::vector<std::shared_ptr<Context>> contexts);
   Context& all() const { return *contexts_.back(); }
   Result<void> add_to(PlanKey& key, const HierarchicalCall& call) const;
-  Result<Operation*> start(const PlanKey& key, std::span<const scheduler::BufferPair> pairs);
-  void agree(const std::byte* hashes);
   template <class Done>
   bool drive_until(const Done& done, Nanos deadline);
   bool drive();
-  bool take_in();
   bool has_failed();
-  bool is_busy();
   std::string channel_name(size_t channel) const;
   void end(int status, const std::string& text, bool mismatch = false);
-  void release(Operation* operation);
   WaitEnd timed_out(Operation* operation, Nanos waited_ns, bool give_up);
-  std::vector<Callback> due_callbacks(bool failed);
 
   const themis::Topology topology_;
   const std::vector<std::shared_ptr<Context>> contexts_;
   const uint32_t rank_;
   const uint32_t ranks_;
-
-  std::mutex mutex_;  ///< taken before a context's
-  Inbox inbox_;       ///< reserved and delivered under mutex_
-  std::vector<std::unique_ptr<ContextChannel>> channels_;
-  std::unique_ptr<Executor> executor_;  ///< under mutex_
-  HierarchyPlans plans_;                ///< under mutex_
-  std::vector<Running> running_;        ///< under mutex_
-  size_t operations_ = 0;               ///< under mutex_: of all that is running
-  std::vector<Callback> callbacks_;     ///< under mutex_
-  std::string disagreement_;            ///< under mutex_
-  std::atomic<bool> disagree_{false};
-  std::atomic<bool> has_callbacks_{false};
-
-  std::atomic<size_t> under_way_{0};  ///< schedules
-
+  HierarchyOperations operations_;
   std::mutex ending_mutex_;  ///< taken first
-  std::atomic<int> failed_{INA_OK};
-  mutable std::mutex text_mutex_;  ///< taken last
-  std::string failure_text_;
-  std::string last_error_;
+  HierarchyFailure failure_;
   bool left_ = false;
 };
 

@@ -26,15 +26,15 @@ Worker::Worker(Fabric& fabric, const WorkerSpec& spec, uint32_t job, WorkerListe
       listener_(listener),
       host_(fabric.add_host(*this, spec.rack, spec.link_slower, spec.link_farther)),
       nic_(fabric, host_, spec.engine, spec.job, spec.job_key),
-      pace_(spec.straggler, value(spec.engine.rank), spec.engine.workers, spec.seed),
+      producer_(spec.straggler,
+                Pace(spec.straggler, value(spec.engine.rank), spec.engine.workers, spec.seed),
+                static_cast<Nanos>(fabric.wire_bytes(spec.engine.slot_bytes) * 8e9 /
+                                   static_cast<double>(fabric.rate_bps(host_)))),
       random_(spec.seed * 0x9e3779b97f4a7c15 + value(spec.engine.rank)),
-      layers_(spec.model->layers.size()),
-      frame_ns_(static_cast<Nanos>(fabric.wire_bytes(spec.engine.slot_bytes) * 8e9 /
-                                   static_cast<double>(fabric.rate_bps(host_)))) {
-  if (spec.straggler.slow != Slow::kUplink || pace_.steady()) return;
-  fabric.set_uplink_pace(host_, [this](Nanos begins, Nanos wire_ns) {
-    return pace_.finish(begins, wire_ns, gradients_++);
-  });
+      layers_(spec.model->layers.size()) {
+  if (!producer_.has_slow_uplink()) return;
+  fabric.set_uplink_pace(
+      host_, [this](Nanos begins, Nanos wire_ns) { return producer_.carry(begins, wire_ns); });
 }
 
 void Worker::start() {
@@ -73,10 +73,8 @@ void Worker::compute() {
     noise = std::max(0.2, 1 + spec_.jitter * std::sqrt(-2 * std::log(u)) * std::cos(2 * M_PI * v));
   }
   computing_ = true;
-  const Nanos now = fabric_.now();
   const auto work_ns = static_cast<Nanos>(static_cast<double>(work) * noise);
-  fabric_.schedule(makes_slowly() ? pace_.finish(now, work_ns, gradients_) : now + work_ns, host_,
-                   kComputed);
+  fabric_.schedule(producer_.compute(fabric_.now(), work_ns), host_, kComputed);
 }
 
 void Worker::computed() {
@@ -120,7 +118,7 @@ void Worker::submit(uint32_t layer) {
   operation.elements = thinned;
   operation.dtype = DType::kInt32;
   operation.listener = this;
-  if (nic_.engine().running() == 0) made_since_ = fabric_.now();
+  if (nic_.engine().running() == 0) producer_.begin(fabric_.now());
   state.operation = nic_.engine().submit(operation, fabric_.now());
 }
 
@@ -163,19 +161,14 @@ void Worker::arrived() {
 
 /// How many of `packets` may leave now: a slow worker makes its contributions slowly.
 size_t Worker::permitted(std::span<const client::TxPacket> packets) {
-  if (!makes_slowly()) return packets.size();
+  if (!producer_.is_slow()) return packets.size();
   const Nanos now = fabric_.now();
-  const Nanos staged_since = spec_.straggler.staging == 0
-                                 ? made_since_
-                                 : now - static_cast<Nanos>(spec_.straggler.staging) * frame_ns_;
   for (size_t i = 0; i < packets.size(); ++i) {
     if (packets[i].message.type != wire::Type::kGrad) continue;
-    if (next_gradient_at_ > now) {
-      nic_.wake_at(next_gradient_at_);
+    if (const Nanos at = producer_.take(now); at > now) {
+      nic_.wake_at(at);
       return i;
     }
-    next_gradient_at_ =
-        pace_.finish(std::max(next_gradient_at_, staged_since), frame_ns_, gradients_++);
   }
   return packets.size();
 }

@@ -9,7 +9,7 @@
 
 #include "sim/models.h"
 #include "sim/nic.h"
-#include "sim/straggler.h"
+#include "sim/producer.h"
 
 namespace ina::sim {
 
@@ -65,7 +65,6 @@ class Worker final : public Endpoint, private client::OperationListener {
   void pump() {
     nic_.pump([this](std::span<const client::TxPacket> packets) { return permitted(packets); });
   }
-  bool makes_slowly() const { return !pace_.steady() && spec_.straggler.slow == Slow::kProducer; }
   size_t permitted(std::span<const client::TxPacket> packets);
 
   Fabric& fabric_;
@@ -74,7 +73,7 @@ class Worker final : public Endpoint, private client::OperationListener {
   WorkerListener& listener_;
   uint32_t host_;
   Nic nic_;
-  Pace pace_;
+  Producer producer_;
   std::mt19937_64 random_;
 
   // The training loop.
@@ -88,12 +87,6 @@ class Worker final : public Endpoint, private client::OperationListener {
   uint32_t operations_ = 0;
   std::vector<client::Operation*> completed_;
   uint64_t sums_checked_ = 0;
-
-  // Sending.
-  Nanos frame_ns_;              ///< of a whole fragment, at the link's rate
-  Nanos next_gradient_at_ = 0;  ///< a slow worker makes its contributions slowly
-  Nanos made_since_ = 0;        ///< start of making the gradients that are staged now
-  uint64_t gradients_ = 0;
 };
 
 }  // namespace ina::sim

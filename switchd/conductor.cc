@@ -1,13 +1,10 @@
 #include "switchd/conductor.h"
 
 #include <fmt/format.h>
-#include <poll.h>
-#include <sys/eventfd.h>
 
 #include <algorithm>
 
 #include "common/clock.h"
-#include "common/event_fd.h"
 #include "common/logging/record.h"
 #include "wire/text.h"
 
@@ -19,12 +16,6 @@ namespace {
 
 // How long until the doorman is told or asked again what it had no room for.
 constexpr Nanos kAgainNs = 10'000'000;
-
-/// True if the event has been rung; it stays so.
-bool has_event(const Fd& event) {
-  pollfd polled{event.get(), POLLIN, 0};
-  return ::poll(&polled, 1, 0) > 0;
-}
 
 /// Lowers limits that the process's descriptors do not allow.
 ConductorConfig within_limits(ConductorConfig config) {
@@ -46,9 +37,6 @@ Conductor::Conductor(ConductorConfig config, StateFile state, std::vector<LaneLi
       rules_(config_, lanes_.count()),
       resources_(config_, rules_),
       doorman_(doorman),
-      stop_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      reload_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      lane_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       credentials_(config_.control),
       jobs_(config_.switchd.job_places()),
       connections_(
@@ -63,7 +51,7 @@ Conductor::Conductor(ConductorConfig config, StateFile state, std::vector<LaneLi
               port_watch_, now_ns()),
       workers_(control(), services_, status_, doorman_),
       users_(control(), services_, status_, workers_.departures()) {
-  for (LaneLink* lane : lanes_) lane->set_conductor_event(lane_event_.get());
+  for (LaneLink* lane : lanes_) lane->set_conductor_event(events_.lanes.fd());
 }
 
 Conductor::~Conductor() = default;
@@ -92,7 +80,7 @@ Result<void> Conductor::open() {
 }
 
 Result<void> Conductor::watch_events() {
-  std::vector<int> fds = {stop_event_.get(), reload_event_.get(), lane_event_.get(),
+  std::vector<int> fds = {events_.stop.fd(), events_.reload.fd(), events_.lanes.fd(),
                           admin_.event_fd(), resources_.mapper().fd()};
   if (doorman_) fds.push_back(doorman_->fd());
   for (const int fd : fds)
@@ -101,20 +89,20 @@ Result<void> Conductor::watch_events() {
 }
 
 void Conductor::stop() {
-  ring_event(stop_event_.get());
+  events_.stop.ring();
 }
 
 std::optional<Configuration::Version> Conductor::next() const {
-  if (has_event(stop_event_)) return std::nullopt;
+  if (events_.stop.is_rung()) return std::nullopt;
   return users_.reload.next();
 }
 
 bool Conductor::is_to_reload() const {
-  return has_event(reload_event_);
+  return events_.reload.is_rung();
 }
 
 void Conductor::reload() {
-  ring_event(reload_event_.get());
+  events_.reload.ring();
 }
 
 // ---- turns
@@ -153,19 +141,19 @@ int Conductor::turn_ms(Nanos now) const {
 
 /// Something has come on `fd`.
 void Conductor::serve(int fd, bool& stopping) {
-  if (fd == stop_event_.get()) {
+  if (fd == events_.stop.fd()) {
     stopping = true;
-  } else if (fd == lane_event_.get()) {
-    drain_event(fd);
+  } else if (fd == events_.lanes.fd()) {
+    events_.lanes.drain();
     on_lane_events();
     workers_.on_lane_events(now_ns());
   } else if (fd == admin_.event_fd()) {
     admin_.serve([this](const admin::Request& asked, const std::string& who) {
       return users_.administration.administer(asked, who);
     });
-  } else if (fd == reload_event_.get()) {
+  } else if (fd == events_.reload.fd()) {
     if (users_.reload.wants_restart()) return;  // the configuration was read before: is_to_reload()
-    drain_event(fd);
+    events_.reload.drain();
     (void)users_.administration.administer(admin::Reload{}, "SIGHUP");
   } else if (fd == resources_.mapper().fd()) {
     workers_.on_mapped(resources_.mapper());

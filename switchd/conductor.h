@@ -10,6 +10,7 @@
 #include "control/doorman.h"
 #include "control/socket.h"
 #include "switchd/conductor_config.h"
+#include "switchd/conductor_events.h"
 #include "switchd/connections.h"
 #include "switchd/credentials.h"
 #include "switchd/epoll.h"
@@ -81,9 +82,7 @@ class Conductor {
   Resources resources_;
   control::Doorman* doorman_;
   Epoll epoll_;
-  Fd stop_event_;
-  Fd reload_event_;
-  Fd lane_event_;
+  ConductorEvents events_;
   Credentials credentials_;
   admin::Queue admin_;
   JobTable jobs_;

@@ -15,16 +15,13 @@
 // of the worker's interface.
 #pragma once
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-
-#include <array>
 #include <atomic>
 #include <memory>
-#include <vector>
 
 #include "common/fd.h"
 #include "transport/frame_transport.h"
+#include "transport/udp_receiver.h"
+#include "transport/udp_sender.h"
 #include "transport/url.h"
 
 namespace ina::client {
@@ -48,18 +45,13 @@ class UdpTransport final : public FrameTransport {
   void wake() override;
   /// Only a poll of the socket shows that a datagram has come.
   Nanos idle_poll_ns() const override { return 2'000'000; }
-  TransportCounters counters() const override { return counters_; }
+  TransportCounters counters() const override;
   std::string trouble() const override;
 
  private:
-  static constexpr size_t kBurst = 64;
-
-  UdpTransport(Url url, const wire::Address& own, uint32_t max_slot_bytes, bool segment);
+  UdpTransport(Url url, const wire::Address& own, uint32_t max_slot_bytes, bool joins);
 
   Result<void> open_socket();
-  void lay_out(std::span<const TxPacket> packets);
-  size_t receive(const Fd& socket, std::span<RxPacket> packets, size_t& place);
-  bool accept(const mmsghdr& received, const std::byte* bytes, RxPacket& packet) const;
 
   const Url url_;
   wire::Address own_;
@@ -69,33 +61,10 @@ class UdpTransport final : public FrameTransport {
   Fd wake_event_;
   FrameBinding binding_;
   bool bound_ = false;
-  TransportCounters counters_;
+  TransportCounters counters_;  ///< but for what the receiver counts
   std::atomic<uint32_t> needed_mtu_{0};
-  std::atomic<uint64_t> too_long_{0};  ///< messages that the kernel refused as too long for the way
-
-  /// The input of one sendmsg(): datagrams to one UDP port, all of the same length, but the last
-  /// may be shorter.
-  struct Outgoing {
-    sockaddr_in to{};
-    size_t place = 0;  ///< of its first packet in the burst
-    size_t datagrams = 0;
-    size_t datagram_bytes = 0;
-    size_t bytes = 0;
-    bool takes(size_t more_bytes) const;
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(uint16_t))> control{};
-  };
-  bool segment_;  ///< whether a message may be several datagrams
-  std::vector<std::array<std::byte, wire::kInaHeaderBytes>> tx_ina_headers_;  ///< by packet
-  std::vector<iovec> tx_parts_;  ///< header and payload of each packet, in order of messages
-  std::vector<Outgoing> outgoing_;
-  std::vector<mmsghdr> tx_headers_;  ///< of each outgoing_
-  size_t messages_ = 0;              ///< of these, used for the last burst
-
-  std::vector<std::byte> rx_bytes_;  ///< a buffer for each of rx_headers_
-  std::vector<iovec> rx_parts_;
-  std::vector<sockaddr_in> rx_from_;
-  std::vector<mmsghdr> rx_headers_;
-  size_t datagram_bytes_ = 0;
+  UdpSender sender_;
+  UdpReceiver receiver_;
 };
 
 }  // namespace ina::client

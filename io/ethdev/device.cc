@@ -1,12 +1,9 @@
 #include "io/ethdev/device.h"
 
-#include <net/if.h>
 #include <rte_bus.h>
 #include <rte_dev.h>
 #include <rte_devargs.h>
 #include <rte_errno.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <chrono>
@@ -20,14 +17,12 @@
 #include "io/ethdev/eal.h"
 #include "io/ethdev/interrupt_thread.h"
 #include "io/ethdev/memif_socket.h"
-#include "io/ethdev/page_pool.h"
 #include "io/ethdev/socket_filter.h"
 
 namespace ina::io {
 namespace {
 
 constexpr uint32_t kEthernetHeaderBytes = 14;
-constexpr uint32_t kMempoolCache = kPoolCacheFrames;
 /// Over its queues a device spreads what no rule steers. The hash knows nothing of lanes.
 constexpr uint64_t kSpreadBy = RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP;
 
@@ -81,35 +76,6 @@ Error of_large_mtu(const std::string& device, const Error& error) {
 std::string driver_of(uint16_t port_id) {
   rte_eth_dev_info info{};
   return rte_eth_dev_info_get(port_id, &info) == 0 ? info.driver_name : "";
-}
-
-/// A pool that was left (others_hold_buffers()) keeps its name.
-std::string pool_name(const char* kind, uint16_t port_id) {
-  static int made = 0;
-  return std::string("ina_") + kind + std::to_string(port_id) + "_" + std::to_string(made++);
-}
-
-/// Frames in transit lie in the buffers of the device that received them. Drivers of virtual
-/// devices copy them; a NIC holds some of them for as long as it has nothing more to send.
-bool others_hold_buffers() {
-  uint16_t port_id = 0;
-  RTE_ETH_FOREACH_DEV(port_id) {
-    rte_eth_dev_info info{};
-    if (rte_eth_dev_info_get(port_id, &info) == 0 &&
-        std::string_view(rte_bus_name(rte_dev_bus(info.device))) != "vdev")
-      return true;
-  }
-  return false;
-}
-
-rte_mempool* make_pool(const char* kind, uint16_t port_id, uint16_t lanes, uint32_t buffers,
-                       uint32_t data_bytes) {
-  const std::string name = pool_name(kind, port_id);
-  // Lanes may be more than cores: none must wait for one that was put aside half-way.
-  const char* const between_lanes = lanes > 1 ? "ring_mt_rts" : nullptr;
-  return rte_pktmbuf_pool_create_by_ops(name.c_str(), buffers, kMempoolCache, 0,
-                                        static_cast<uint16_t>(RTE_PKTMBUF_HEADROOM + data_bytes),
-                                        SOCKET_ID_ANY, between_lanes);
 }
 
 }  // namespace
@@ -167,21 +133,8 @@ void Device::find_rings(const DeviceConfig& config) {
 }
 
 bool Device::is_attached() {
-  attached_ = attached_ && has_interface();
+  attached_ = attached_ && interface_.is_attached(sockets_) && (!xdp_ || xdp_->is_attached());
   return attached_;
-}
-
-bool Device::has_interface() const {
-  if (interface_index_ == 0) return true;
-  char name[IF_NAMESIZE] = {};
-  if (::if_indextoname(interface_index_, name) == nullptr) return false;
-  // Under another name it is the same interface, until the name has a new one.
-  const unsigned named = ::if_nametoindex(interface_.c_str());
-  if (named != 0 && named != interface_index_) return false;
-  // One that has left the namespace and come back may have its number again.
-  for (const DriverSocket& socket : sockets_)
-    if (!is_bound_to(socket, interface_index_)) return false;
-  return !xdp_ || xdp_->is_attached();
 }
 
 Result<void> Device::attach(const DeviceConfig& config) {
@@ -256,12 +209,8 @@ Result<void> Device::find_interface(const rte_eth_dev_info& info) {
   const std::string_view driver = info.driver_name;
   // These two report their link as up while they are started (DPDK 22.11).
   if (driver != "net_af_packet" && driver != "net_af_xdp") return {};
-  char interface[IF_NAMESIZE] = {};
-  interface_socket_ = Fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!interface_socket_ || ::if_indextoname(info.if_index, interface) == nullptr)
+  if (!interface_.find(info.if_index))
     return fail_device(name_, "its network interface is not to be found", errno);
-  interface_ = interface;
-  interface_index_ = info.if_index;
   return {};
 }
 
@@ -269,7 +218,7 @@ Result<void> Device::find_interface(const rte_eth_dev_info& info) {
 Result<void> Device::choose_modes(const DeviceConfig& config, const rte_eth_dev_info& info) {
   const std::string_view driver = info.driver_name;
   const bool is_virtual = std::string_view(rte_bus_name(rte_dev_bus(info.device))) == "vdev";
-  frame_bytes_ = config.mtu + kEthernetHeaderBytes;
+  traits_.frame_bytes = config.mtu + kEthernetHeaderBytes;
   if (config.mtu > max_mtu(driver)) return fail(INA_ERR_INVALID, mtu_text(name_, config.mtu));
 
   rte_eth_conf conf{};
@@ -283,10 +232,10 @@ Result<void> Device::choose_modes(const DeviceConfig& config, const rte_eth_dev_
   }
   if (auto done = choose_queues(config, info); !done) return done;
   // Not where another lane sends the frame: it does so when the payload may have gone.
-  sends_from_outside_ = (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) != 0 && is_virtual &&
-                        !config.copy_on_tx && queues_ == config.lanes &&
-                        copies_on_tx(driver, info.device);
-  if (sends_from_outside_) conf.txmode.offloads = RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+  traits_.sends_from_outside = (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) != 0 &&
+                               is_virtual && !config.copy_on_tx && queues_ == config.lanes &&
+                               copies_on_tx(driver, info.device);
+  if (traits_.sends_from_outside) conf.txmode.offloads = RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
   choose_offloads(config, info, conf);
   if (queues_ > 1) conf.rx_adv_conf.rss_conf.rss_hf = info.flow_type_rss_offloads & kSpreadBy;
   if (conf.rx_adv_conf.rss_conf.rss_hf != 0) conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
@@ -298,54 +247,43 @@ Result<void> Device::choose_modes(const DeviceConfig& config, const rte_eth_dev_
 /// The queues, and the pools of their buffers.
 Result<void> Device::make_queues(const DeviceConfig& config, const rte_eth_dev_info& info) {
   const std::string_view driver = info.driver_name;
-  rx_descriptors_ = config.rx_descriptors;
-  tx_descriptors_ = config.tx_descriptors;
+  uint16_t rx_descriptors = config.rx_descriptors;
+  uint16_t tx_descriptors = config.tx_descriptors;
   if (const int error =
-          rte_eth_dev_adjust_nb_rx_tx_desc(port_id_, &rx_descriptors_, &tx_descriptors_);
+          rte_eth_dev_adjust_nb_rx_tx_desc(port_id_, &rx_descriptors, &tx_descriptors);
       error != 0)
     return fail_device(name_, "refuses the number of descriptors", -error);
-  const auto made = driver == "net_af_xdp"
-                        ? make_xdp_pool(config)
-                        : make_pools(config, ring_frame_bytes(driver, info.device));
-  return made ? set_up_queues() : made;
+  const BufferNeed need{.frame_bytes = traits_.frame_bytes,
+                        .queues = queues_,
+                        .lanes = config.lanes,
+                        .rx_descriptors = rx_descriptors,
+                        .tx_descriptors = tx_descriptors,
+                        .ring_frames = config.ring_frames,
+                        .lent_buffers = config.lent_buffers,
+                        .min_rx_bytes = ring_frame_bytes(driver, info.device),
+                        .sends_from_outside = traits_.sends_from_outside};
+  // The driver for AF_XDP first copies frames from another pool into its pages.
+  const bool made =
+      driver == "net_af_xdp" ? buffers_.make_pages(port_id_, need) : buffers_.make(port_id_, need);
+  if (!made)
+    return fail_device(name_,
+                       "no memory for its packet buffers; give DPDK more memory (eal.memory of a "
+                       "switch) or the device fewer descriptors",
+                       rte_errno);
+  return set_up_queues(rx_descriptors, tx_descriptors);
 }
 
 Result<void> Device::read_mac(const rte_eth_dev_info& info) {
   rte_ether_addr mac{};
   if (const int error = rte_eth_macaddr_get(port_id_, &mac); error != 0)
     return fail_device(name_, "has no MAC address", -error);
-  std::copy_n(mac.addr_bytes, mac_.size(), mac_.begin());
+  std::copy_n(mac.addr_bytes, traits_.mac.size(), traits_.mac.begin());
   if (std::string_view(info.driver_name) == "net_tap") {
     // The driver reports the kernel's address, which is at the other end of the same link.
-    mac_.front() |= uint8_t{2};  // administered locally
-    mac_.back() ^= uint8_t{1};
+    traits_.mac.front() |= uint8_t{2};  // administered locally
+    traits_.mac.back() ^= uint8_t{1};
   }
   return {};
-}
-
-Result<void> Device::make_xdp_pool(const DeviceConfig& config) {
-  // The driver first copies frames from another pool into this one.
-  rx_pool_ = tx_pool_ =
-      make_page_pool(pool_name("xdp", port_id_), plan_xdp_buffers(buffer_need(config)));
-  return rx_pool_ != nullptr ? Result<void>() : no_buffers();
-}
-
-BufferNeed Device::buffer_need(const DeviceConfig& config) const {
-  return {.frame_bytes = frame_bytes_,
-          .queues = queues_,
-          .lanes = config.lanes,
-          .rx_descriptors = rx_descriptors_,
-          .tx_descriptors = tx_descriptors_,
-          .ring_frames = config.ring_frames,
-          .lent_buffers = config.lent_buffers,
-          .sends_from_outside = sends_from_outside_};
-}
-
-tl::unexpected<Error> Device::no_buffers() const {
-  return fail_device(name_,
-                     "no memory for its packet buffers; give DPDK more memory (eal.memory of a "
-                     "switch) or the device fewer descriptors",
-                     rte_errno);
 }
 
 Result<void> Device::take_datagrams(uint32_t ip, uint16_t udp_port) {
@@ -362,16 +300,16 @@ void Device::choose_offloads(const DeviceConfig& config, const rte_eth_dev_info&
                              rte_eth_conf& conf) {
   if (config.strips_tags)
     conf.rxmode.offloads |= info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_VLAN_STRIP;
-  inserts_tags_ =
+  traits_.inserts_tags =
       config.inserts_tags && (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_VLAN_INSERT) != 0;
-  if (inserts_tags_) conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_VLAN_INSERT;
+  if (traits_.inserts_tags) conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_VLAN_INSERT;
   conf.rxmode.offloads |= info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_UDP_CKSUM;
   if ((info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_IPV4_CKSUM) == 0) return;
   conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_IPV4_CKSUM;
-  tx_checksums_ = RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_IP_CKSUM;
+  traits_.tx_checksums = RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_IP_CKSUM;
   if ((info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_UDP_CKSUM) == 0) return;
   conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
-  tx_checksums_ |= RTE_MBUF_F_TX_UDP_CKSUM;
+  traits_.tx_checksums |= RTE_MBUF_F_TX_UDP_CKSUM;
 }
 
 Result<void> Device::choose_queues(const DeviceConfig& config, const rte_eth_dev_info& info) {
@@ -386,22 +324,13 @@ Result<void> Device::choose_queues(const DeviceConfig& config, const rte_eth_dev
   return fail(INA_ERR_INVALID, "Device " + name_ + " cannot both receive and send.");
 }
 
-Result<void> Device::make_pools(const DeviceConfig& config, uint32_t min_rx_bytes) {
-  BufferNeed need = buffer_need(config);
-  need.min_rx_bytes = min_rx_bytes;
-  const BufferPools pools = plan_buffers(need);
-  rx_pool_ = make_pool("rx", port_id_, config.lanes, pools.rx_buffers, pools.rx_bytes);
-  tx_pool_ = make_pool("tx", port_id_, config.lanes, pools.tx_buffers, pools.tx_bytes);
-  return rx_pool_ != nullptr && tx_pool_ != nullptr ? Result<void>() : no_buffers();
-}
-
-Result<void> Device::set_up_queues() {
+Result<void> Device::set_up_queues(uint16_t rx_descriptors, uint16_t tx_descriptors) {
   const auto anywhere = static_cast<unsigned>(SOCKET_ID_ANY);
   for (uint16_t queue = 0; queue < queues_; ++queue) {
     int error =
-        rte_eth_rx_queue_setup(port_id_, queue, rx_descriptors_, anywhere, nullptr, rx_pool_);
+        rte_eth_rx_queue_setup(port_id_, queue, rx_descriptors, anywhere, nullptr, buffers_.rx());
     if (error == 0)
-      error = rte_eth_tx_queue_setup(port_id_, queue, tx_descriptors_, anywhere, nullptr);
+      error = rte_eth_tx_queue_setup(port_id_, queue, tx_descriptors, anywhere, nullptr);
     if (error != 0) return fail_device(name_, "its queues cannot be set up", -error);
   }
   return {};
@@ -432,18 +361,10 @@ Device::~Device() {
   // The kernel gives the queue back in the background, and the driver handles a refusal badly. The
   // next process that opens the interface should find the queue free.
   if (is_xdp) std::this_thread::sleep_for(kXdpQueueRelease);
-  if (!others_hold_buffers()) rte_mempool_free(rx_pool_);
-  if (tx_pool_ != rx_pool_) rte_mempool_free(tx_pool_);
 }
 
 bool Device::link_up() {
-  if (!interface_.empty()) {
-    ifreq request{};
-    request.ifr_ifindex = static_cast<int>(interface_index_);
-    return ::ioctl(interface_socket_.get(), SIOCGIFNAME, &request) == 0 &&
-           ::ioctl(interface_socket_.get(), SIOCGIFFLAGS, &request) == 0 &&
-           (request.ifr_flags & IFF_UP) != 0 && (request.ifr_flags & IFF_RUNNING) != 0;
-  }
+  if (interface_) return interface_.is_up();
   rte_eth_link link{};
   return rte_eth_link_get_nowait(port_id_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
 }

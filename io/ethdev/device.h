@@ -9,11 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "common/fd.h"
 #include "common/result.h"
 #include "io/ethdev/buffer_budget.h"
+#include "io/ethdev/device_buffers.h"
 #include "io/ethdev/driver_socket.h"
 #include "io/ethdev/interface_lock.h"
+#include "io/ethdev/kernel_interface.h"
 #include "io/ethdev/lost_frames.h"
 #include "io/ethdev/packet_ring.h"
 #include "io/ethdev/poll_gate.h"
@@ -95,17 +96,17 @@ class Device {
   /// Interfaces of the kernel have one for each queue.
   int socket() const { return sockets_.size() == 1 ? sockets_.front().fd : -1; }
 
-  const wire::MacAddress& mac() const { return mac_; }
+  const wire::MacAddress& mac() const { return traits_.mac; }
   /// Largest frame without FCS and VLAN tags; every receive buffer has room for one with two tags.
-  uint32_t frame_bytes() const { return frame_bytes_; }
+  uint32_t frame_bytes() const { return traits_.frame_bytes; }
   /// A frame may be sent as a chain whose payload lies outside DPDK's memory.
-  bool sends_from_outside() const { return sends_from_outside_; }
+  bool sends_from_outside() const { return traits_.sends_from_outside; }
   /// As asked for, and it can.
-  bool inserts_tags() const { return inserts_tags_; }
+  bool inserts_tags() const { return traits_.inserts_tags; }
   /// Checksums that the device completes in the frames of messages, as flags of a buffer.
-  uint64_t tx_checksums() const { return tx_checksums_; }
+  uint64_t tx_checksums() const { return traits_.tx_checksums; }
   /// Buffers to send from: whole frames, or only headers if sends_from_outside().
-  rte_mempool* tx_pool() const { return tx_pool_; }
+  rte_mempool* tx_pool() const { return buffers_.tx(); }
 
  private:
   Device() = default;
@@ -117,7 +118,6 @@ class Device {
     ring.taken(packets, taken);
     return taken;
   }
-  bool has_interface() const;
   Result<void> lock_interface(const DeviceConfig& config);
   void find_rings(const DeviceConfig& config);
   Result<void> attach(const DeviceConfig& config);
@@ -130,38 +130,34 @@ class Device {
                        rte_eth_conf& conf);
   Result<void> choose_queues(const DeviceConfig& config, const rte_eth_dev_info& info);
   Result<void> make_queues(const DeviceConfig& config, const rte_eth_dev_info& info);
-  Result<void> make_pools(const DeviceConfig& config, uint32_t min_rx_bytes);
-  BufferNeed buffer_need(const DeviceConfig& config) const;
-  Result<void> make_xdp_pool(const DeviceConfig& config);
-  tl::unexpected<Error> no_buffers() const;
-  Result<void> set_up_queues();
+  Result<void> set_up_queues(uint16_t rx_descriptors, uint16_t tx_descriptors);
   Result<void> read_mac(const rte_eth_dev_info& info);
+
+  /// What it is and can do, as it was opened.
+  struct Traits {
+    wire::MacAddress mac{};
+    uint32_t frame_bytes = 0;
+    bool sends_from_outside = false;
+    bool inserts_tags = false;
+    uint64_t tx_checksums = 0;
+  };
 
   std::string name_;
   PollGate gate_;
-  wire::MacAddress mac_{};
-  uint32_t frame_bytes_ = 0;
   uint16_t port_id_ = RTE_MAX_ETHPORTS;
   uint16_t queues_ = 1;
-  uint16_t rx_descriptors_ = 0;  ///< of each queue
-  uint16_t tx_descriptors_ = 0;
   bool made_here_ = false;
   bool gated_ = false;
-  bool sends_from_outside_ = false;
   bool promiscuous_ = false;
-  bool inserts_tags_ = false;
-  uint64_t tx_checksums_ = 0;
-  std::optional<InterfaceLock> lock_;
-  std::string interface_;  ///< of the kernel, where the driver itself does not know the link
-  unsigned interface_index_ = 0;
   bool attached_ = true;
-  Fd interface_socket_;
+  Traits traits_;
+  std::optional<InterfaceLock> lock_;
+  KernelInterface interface_;
   std::unique_ptr<XdpProgram> xdp_;    ///< of an AF_XDP device, unless its arguments name another
   std::vector<DriverSocket> sockets_;  ///< one for each queue; empty: the driver has none
   std::vector<PacketRing> rings_;      ///< of AF_PACKET, by queue
   std::optional<LostFrames> lost_;
-  rte_mempool* rx_pool_ = nullptr;
-  rte_mempool* tx_pool_ = nullptr;
+  DeviceBuffers buffers_;
 };
 
 }  // namespace ina::io

@@ -7,7 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -17,18 +19,25 @@ namespace ina::test {
 
 class Process {
  public:
+  /// Throws where the program cannot be started, because a test would wait for it without end.
   explicit Process(std::vector<std::string> arguments) {
     int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) return;
+    if (::pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category());
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
     std::vector<char*> argv;
     for (auto& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
-    if (::posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), environ) != 0) pid_ = -1;
+    const int error = ::posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), environ);
     posix_spawn_file_actions_destroy(&actions);
     ::close(ends[1]);
+    if (error != 0) {
+      ::close(ends[0]);
+      throw std::system_error(
+          error, std::generic_category(),
+          "The program " + arguments.front() + " cannot be started; is it built (ninja -C build)?");
+    }
     output_ = ends[0];
   }
   Process(Process&& other) noexcept : pid_(other.pid_), output_(other.output_) {
