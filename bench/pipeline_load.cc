@@ -323,7 +323,7 @@ void Load::add_jobs() {
     spec.epoch = kEpoch;
     spec.workers = config_.fan_in;
     spec.window = window_ * config_.lanes;
-    spec.home = Home::kDedicated;
+    spec.rules.home = Home::kDedicated;
     spec.pool = {job * 2 * window_, 2 * window_, config_.lanes, config_.lane};
     spec.results = results_ + job * result_bytes();
     spec.seen = seen_ + size_t{job} * 2 * window_;

@@ -209,7 +209,7 @@ Result<std::vector<PortLanes>> open_ports(const config::Config& config,
     ethdev.rx_descriptors = port.rx_descriptors;
     ethdev.tx_descriptors = port.tx_descriptors;
     ethdev.slot_bytes = config.aggregator.slot_bytes;
-    ethdev.ecn = config.congestion.ecn;
+    ethdev.ecn = config.rules.ecn;
     for (const config::HostConfig& host : port.hosts) ethdev.hosts.push_back({host.mac, host.ip});
     if (bridge) {
       ethdev.bridged = true;
@@ -391,7 +391,7 @@ Result<std::optional<Configuration::Version>> serve(
   std::vector<LaneLink*> raw_links;
   std::vector<std::unique_ptr<DaemonLane>> lane_objects;
   for (uint32_t i = 0; i < lanes; ++i) {
-    LaneConfig lane = lane_config(config.switchd, config.aggregator, config.congestion, i);
+    LaneConfig lane = lane_config(config.switchd, config.aggregator, config.rules.ecn, i);
     if (i == 0) lane.bridge = *bridge;
     auto memory = row_memory(aggregator::Aggregator::row_memory_bytes(lane.shape), hugepages);
     if (!memory) return tl::unexpected(memory.error());

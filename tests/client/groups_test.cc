@@ -149,7 +149,7 @@ SwitchOptions shared_slots(uint32_t slots = 128, Home home = Home::kWorkers) {
   options.slots = slots;
   options.conductor = [home](switchd::ConductorConfig& config) {
     config.aggregator.policy.kind = scheduler::PolicyKind::kEsa;
-    config.fallback.home = home;
+    config.rules.home = home;
   };
   return options;
 }

@@ -171,9 +171,9 @@ TEST_P(SteadyState, PacketPathAllocatesLocksAndCallsTheSystemNever) {
   };
   options.conductor = [](switchd::ConductorConfig& config) {
     config.aggregator.policy.kind = value_in(scheduler::kPolicyNames, GetParam().policy).value();
-    config.fallback.home = GetParam().home;
+    config.rules.home = GetParam().home;
     // On a busy machine a worker may not run for long; asking for its sums is not steady state.
-    config.recovery.rto_min_ns = config.recovery.rto_max_ns = 20'000'000'000;
+    config.rules.rto_min_ns = config.rules.rto_max_ns = 20'000'000'000;
   };
   test::TestSwitch sw(options);
 

@@ -61,7 +61,7 @@ class BasicTestSwitch {
     config.switchd.max_groups = options.max_groups;
     config.switchd.max_groups_per_user = options.max_groups;
     config.control.rejoin_timeout_ns = options.rejoin_timeout_ns;
-    config.recovery.rto_min_ns = 2'000'000;  // loopback's times are short, and tests wait for some
+    config.rules.rto_min_ns = 2'000'000;  // loopback's times are short, and tests wait for some
     // On a busy machine the conductor's time passes without anybody's doing.
     config.work.burst_ns = 3'600'000'000'000;
     auto doorman = control::Doorman::start();
