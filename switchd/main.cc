@@ -264,9 +264,9 @@ Result<std::nullptr_t> start_metrics(const config::Config& config, admin::Queue&
 }
 #endif
 
-/// Finds what would make the start fail before anything is opened.
-Result<void> look_ahead(const config::Config& config, const Machine& machine,
-                        const std::string& config_file) {
+/// Finds what would make the start fail, before anything is opened.
+Result<void> pass_preflight(const config::Config& config, const Machine& machine,
+                            const std::string& config_file) {
   std::string problems;
   for (const Finding& finding : preflight(config, machine, config_file).findings) {
     if (!finding.fatal)
@@ -369,8 +369,8 @@ Result<std::optional<Configuration::Version>> serve(
   if (!doorman) return tl::unexpected(doorman.error());
   const uint32_t lanes = config.switchd.lcores;
   const Machine machine = Machine::here();
-  if (auto ready = look_ahead(config, machine, configuration->file()); !ready)
-    return tl::unexpected(ready.error());
+  if (auto passed = pass_preflight(config, machine, configuration->file()); !passed)
+    return tl::unexpected(passed.error());
   // First of all: no packet may meet an epoch that the last process gave out too.
   auto state = StateFile::open(config.control.state_path());
   if (!state) return tl::unexpected(state.error());
