@@ -29,7 +29,7 @@ void Contributions::install(ShardJob& job, Slot& slot, Seq seq, const RxPacket& 
   slot.elements = message.bare() ? uint16_t{0} : message.elements;
   slot.flags = message.flags & wire::kFlagBare;
   slot.first_rank = packet.rank;
-  slot.priority = std::max<uint8_t>(1, std::min(message.priority, job.spec.priority_max));
+  slot.priority = std::max<uint8_t>(1, std::min(message.priority, job.spec.rules.priority_max));
   slot.state = SlotState::kFilling;
   shard_.slots.tag(slot, number);
   shard_.take_slot(job);

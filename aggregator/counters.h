@@ -174,7 +174,7 @@ inline constexpr CounterField<JobCounters> kJobCounterFields[] = {
      {"fallback_results", "fragments", "Fragments of a job that the fallback completed.",
       kJobFragmentsMetric.of("fallback")}},
 };
-/// Of jobs with straggler help.
+/// The counters that jobs with straggler help have besides.
 inline constexpr CounterField<JobCounters> kJobParkingFields[] = {
     {&JobCounters::parked,
      {"parked", "partial sums", "Partial sums of a job put aside because a worker was slow."}},

@@ -67,7 +67,7 @@ void FallbackMessages::on_fallback_packet(ShardJob& job, const RxPacket& packet,
   if (packet.message.origin == wire::Origin::kParker && packet.message.type == Type::kResult)
     return on_keeper_packet(job, seq, packet, verdict);
   const Rank home =
-      job.spec.home == Home::kWorkers ? home_of(seq, job.spec.workers) : kFallbackRank;
+      job.spec.rules.home == Home::kWorkers ? home_of(seq, job.spec.workers) : kFallbackRank;
   if (packet.rank != home) return shard_.drop(verdict, DropReason::kNotHome);
   if (seq >= job.limit) return shard_.drop(verdict, DropReason::kOutsideWindow);
   if (!shard_.in_lane(seq)) return shard_.drop(verdict, DropReason::kWrongLane);

@@ -8,7 +8,7 @@
 #include "aggregator/fallback.h"
 #include "aggregator/given_results.h"
 #include "aggregator/replay_window.h"
-#include "scheduler/policies.h"
+#include "scheduler/rules.h"
 #include "wire/worker_set.h"
 
 namespace ina::aggregator {
@@ -30,7 +30,7 @@ struct JobSpec {
   bool rejoined = false;
   scheduler::StaticPool pool;  ///< pools only
   scheduler::Quota quota;      ///< hashed slots: this lane's share
-  uint8_t priority_max = 255;  ///< the job's class: upper bound of its workers' claims
+  scheduler::Rules rules;
   /// Straggler help: an incomplete fragment this far below the newest is parked. Its partial sum
   /// goes to the fallback, and its contributors may send another fragment in its place. 0: never.
   uint32_t park_after = 0;
@@ -64,8 +64,7 @@ struct JobSpec {
   /// The fallback at the workers keeps parked fragments. A leading worker keeps only those whose
   /// shard would be at the one worker that they wait for: that worker must not be slowed further.
   bool park_home = false;
-  Joining joining;  ///< of bare results
-  Home home = Home::kWorkers;
+  Joining joining;               ///< of bare results
   uint32_t instance = 0;         ///< of the fallback; other instances' messages are dropped
   std::byte* results = nullptr;  ///< ring of 2W rows of slot_bytes; row = seq mod 2W
   /// Ring of seen_words() zeros: whose contribution to a fragment has come (the anti-replay
@@ -91,15 +90,14 @@ struct JobSpec {
   /// fragments are parked at half the distance that workers keep to (client::Engine): half of them
   /// wait for others, and half go on. Where the fallback is in the switch, help begins later:
   /// nothing tells it that it does not pay.
-  void park_by(uint32_t in_switch, uint64_t slots, Home home_of_fallback) {
+  void park_by(uint32_t in_switch, uint64_t slots) {
     const auto most = static_cast<uint32_t>(std::min<uint64_t>(in_switch, slots));
     park_window = most;
-    park_begin = most / (home_of_fallback == Home::kSpill ? 2 : 4);
+    park_begin = most / (rules.home == Home::kSpill ? 2 : 4);
     park_pressure = most / 8 * 7;
     park_after = std::max(1u, most / 8);
-    park_worth = home_of_fallback == Home::kSpill
-                     ? 0
-                     : std::max(kWorthOfMessages, kWorthOfTries + 1.0 / workers);
+    park_worth =
+        rules.home == Home::kSpill ? 0 : std::max(kWorthOfMessages, kWorthOfTries + 1.0 / workers);
   }
 
   /// Messages of parked fragments go over links that all-reduces fill already: about one for two

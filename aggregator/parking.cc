@@ -93,7 +93,7 @@ std::optional<Rank> Parking::keeper_for(const ShardJob& job, const Slot& slot) c
 /// True if a worker that has not contributed yet will soon, so that one message may do for both.
 /// Where the fallback is in the switch, messages cost nothing.
 bool Parking::worth_combining(const ShardJob& job, Seq seq) const {
-  if (job.spec.home == Home::kSpill) return false;
+  if (job.spec.rules.home == Home::kSpill) return false;
   for (const Rank rank : job.full - job.recent.seen(shard_.number_of(seq))) {
     const Seq at = job.late.progress(rank);
     if (at <= seq && seq < at + kNearFragments) return true;

@@ -67,7 +67,7 @@ bool Questions::given_later(const ShardJob& job, Seq seq) const {
     const wire::Message* const given =
         job.given.find(job.recent.index(shard_.number_of(later)), later);
     if (!given || given->origin == wire::Origin::kSwitch) continue;
-    if (given->rank == giver || (!keeper && job.spec.home != Home::kWorkers)) return true;
+    if (given->rank == giver || (!keeper && job.spec.rules.home != Home::kWorkers)) return true;
   }
   return false;
 }

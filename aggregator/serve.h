@@ -60,9 +60,9 @@ void carry_out(Aggregator& aggregator, const Verdict& verdict, Rank sender, Send
         send(emission.job, emission.worker, emission);
         break;
       case Emission::To::kFallback:
-        if (job.home == Home::kSpill) {
+        if (job.rules.home == Home::kSpill) {
           job.spill->on_message(emission.message, emission.payload);
-        } else if (job.home == Home::kDedicated) {
+        } else if (job.rules.home == Home::kDedicated) {
           send(emission.job, kFallbackRank, emission);
         } else {
           const Seq seq = aggregator.seq_of(emission.job, emission.message.seq);

@@ -91,7 +91,7 @@ void Shard::advance(ShardJob& job, Seq seq) {
 
 void Shard::follow_parked(ShardJob& job, Seq seq, Emission& part) const {
   // Progress is in fragments of all lanes.
-  if (job.spec.home != Home::kSpill) job.late.help().messages += shape.lanes;
+  if (job.spec.rules.home != Home::kSpill) job.late.help().messages += shape.lanes;
   part.message.flags |= wire::kFlagParked;
   const std::optional<Rank> keeper = job.parked.keeper(number_of(seq));
   if (!keeper) return;

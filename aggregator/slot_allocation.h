@@ -143,7 +143,8 @@ template <class Policy>
     return shard_.drop(verdict, DropReason::kDuplicate);
   if (job.left_behind(shard_.number_of(slot.seq))) [[unlikely]]
     return parking_.add_late(job, slot, packet, verdict);
-  slot.priority = std::max(slot.priority, std::min(packet.message.priority, job.spec.priority_max));
+  slot.priority =
+      std::max(slot.priority, std::min(packet.message.priority, job.spec.rules.priority_max));
   add_to<Policy>(job, slot, packet, verdict);
 }
 
@@ -245,7 +246,7 @@ bool SlotAllocation::wins(const ShardJob& job, Slot& slot, const RxPacket& packe
     return false;
   if (quotas.is_entitled(job.slots, owner.slots)) return true;
   const uint8_t priority =
-      std::max<uint8_t>(1, std::min(packet.message.priority, job.spec.priority_max));
+      std::max<uint8_t>(1, std::min(packet.message.priority, job.spec.rules.priority_max));
   if (Policy::takes_over(occupant_of(slot, owner.spec.workers), priority, now, policy)) return true;
   slot.priority = Policy::kept(slot.priority, policy);
   return false;
@@ -292,7 +293,8 @@ bool SlotAllocation::join_group(ShardJob& job, const Lookup& lookup, const Follo
   if constexpr (kHashed) {
     *lookup.seen |= followers.bits;
     slot.flags |= followers.flags & wire::kResultFlags;
-    slot.priority = std::max(slot.priority, std::min(followers.priority, job.spec.priority_max));
+    slot.priority =
+        std::max(slot.priority, std::min(followers.priority, job.spec.rules.priority_max));
   }
   slot.bits |= full ? followers.bits - WorkerSet::of(last.rank) : followers.bits;
   shard_.counters.absorbed += plain;

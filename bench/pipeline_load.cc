@@ -335,7 +335,7 @@ void Load::add_jobs() {
     spec.epoch = kEpoch;
     spec.workers = config_.fan_in;
     spec.window = sizes_.window * config_.lanes;
-    spec.home = Home::kDedicated;
+    spec.rules.home = Home::kDedicated;
     spec.pool = {job * 2 * sizes_.window, 2 * sizes_.window, config_.lanes, config_.lane};
     spec.results = memory_.results + job * sizes_.result_bytes;
     spec.seen = memory_.seen + size_t{job} * 2 * sizes_.window;

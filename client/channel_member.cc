@@ -57,11 +57,11 @@ void ChannelMember::on_joined(const answer::Joined& joined, control::Heard& hear
     if (!entered) end(entered.error().status, entered.error().text);
     return;
   }
-  if (const std::string text = admission_.changed_text(joined, rules()); !text.empty())
+  if (const std::string text = admission_.changed_text(joined, engine_config()); !text.empty())
     return end(INA_ERR_SWITCH_LOST, text);
   auto transport = admission_.attach(joined.place, heard);
   if (!transport) return end(transport.error().status, transport.error().text);
-  return_ = Return{admission_.rules(joined), std::move(*transport)};
+  return_ = Return{admission_.engine_config(joined), std::move(*transport)};
 }
 
 void ChannelMember::on_ready(const answer::Ready& ready) {
@@ -113,8 +113,8 @@ void ChannelMember::open(std::unique_ptr<FrameTransport> frames) {
   channel_.link.open(std::move(frames));
 }
 
-void ChannelMember::begin(const EngineConfig& rules) {
-  channel_.link.make_engine(rules);
+void ChannelMember::begin(const EngineConfig& config) {
+  channel_.link.make_engine(config);
 }
 
 void ChannelMember::register_memory(Transport& transport) {
@@ -141,7 +141,7 @@ void ChannelMember::drain_wakes() {
   channel_.session.wakeups().drain();
 }
 
-const EngineConfig& ChannelMember::rules() const {
+const EngineConfig& ChannelMember::engine_config() const {
   return channel_.link.engine().config();
 }
 

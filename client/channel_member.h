@@ -75,14 +75,14 @@ class ChannelMember final : public membership::ReturningMember {
  private:
   // membership::ReturningMember
   void open(std::unique_ptr<FrameTransport> frames) override;
-  void begin(const EngineConfig& rules) override;
+  void begin(const EngineConfig& config) override;
   void register_memory(Transport& transport) override;
   void connect(std::unique_ptr<Transport> transport) override;
   void set_epoch(uint32_t epoch) override;
   bool going_on() const override;
   int wake_fd() const override;
   void drain_wakes() override;
-  const EngineConfig& rules() const override;
+  const EngineConfig& engine_config() const override;
   request::Rejoin rejoin_message() const override;
   void on_registered(const answer::Registered& registered) override;
   void come_back(const EngineConfig& told, std::unique_ptr<Transport> transport,
@@ -94,7 +94,7 @@ class ChannelMember final : public membership::ReturningMember {
   Channel channel_;
   membership::Admission admission_;
   Standing standing_;  ///< when the switch went
-  /// The engine's rules and the transport of a group from its next `ready` on.
+  /// The engine's configuration and the transport of a group from its next `ready` on.
   struct Return {
     EngineConfig told;
     std::unique_ptr<Transport> transport;

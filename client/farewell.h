@@ -41,7 +41,7 @@ class Farewell {
   bool await_others(Nanos deadline);
   /// `running` did not end in `waited_ns`: the others hear why. Returns the status.
   int leave_early(const std::string& running, Nanos waited_ns);
-  /// Of a group whose job is left: drain() and say().
+  /// A group does drain() and say() when its job is left.
   std::string leave_with_job(Nanos deadline);
   /// The switch knows, or knew, of it. From any thread.
   bool ever_said() const { return ever_said_.load(); }

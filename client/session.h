@@ -35,7 +35,7 @@ class Session final : private membership::ForkAware {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  /// Whether this process had descriptors for it.
+  /// Fails if this process had no descriptors for it.
   Result<void> check() const { return wakeups_.check(); }
   /// Starts the background thread, once `root` has joined its job.
   void start(std::shared_ptr<Context> root);

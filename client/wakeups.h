@@ -19,7 +19,7 @@ class Wakeups {
  public:
   Wakeups();
 
-  /// Whether there were descriptors for it.
+  /// Fails if there were no descriptors for it.
   Result<void> check() const;
   /// Has the thread look after operations under way.
   void kick();

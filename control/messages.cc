@@ -47,10 +47,19 @@ class Reader {
     if (has(name) && !object_.at(name).is_null()) defaulted(name, value);
   }
   /// Microseconds that are nanoseconds of 64 bits.
-  void time(const char* name, int64_t& value) {
-    required(name, value);
-    if (value < 0 || value > std::numeric_limits<int64_t>::max() / 1000)
-      fail_at(path_ + name, "not a time in microseconds");
+  void time(const char* name, Nanos& value) {
+    int64_t us = 0;
+    required(name, us);
+    if (us < 0 || us > std::numeric_limits<Nanos>::max() / 1000)
+      return fail_at(path_ + name, "not a time in microseconds");
+    value = us * 1000;
+  }
+  /// An enumerator by its name. `unknown`: what the name of a later version stands for.
+  template <class T, size_t kCount>
+  void named(const char* name, const Names<T, kCount>& names, T& value, T unknown) {
+    std::string text;
+    required(name, text);
+    value = value_in(names, text).value_or(unknown);
   }
   /// Fields that are there together, if `first` is. True: they are.
   template <class T>
@@ -158,7 +167,11 @@ class Writer {
   void nullable(const char* name, std::optional<T>& value) {
     object_[name] = value ? Json(*value) : Json();
   }
-  void time(const char* name, int64_t& value) { required(name, value); }
+  void time(const char* name, Nanos& value) { object_[name] = value / 1000; }
+  template <class T, size_t kCount>
+  void named(const char* name, const Names<T, kCount>& names, T& value, T) {
+    object_[name] = name_in(names, value);
+  }
   template <class T>
   bool part(const char*, std::optional<T>& value) {
     return value.has_value();
@@ -264,6 +277,19 @@ void describe_place(Fields& fields, answer::Place& place) {
   fields.optional("address", place.address);
   fields.optional("group", place.group);
   fields.optional("tag", place.tag);
+}
+
+/// A worker that does not know the policy or home goes by those that take least for granted: slots
+/// that jobs share, and a fallback that is elsewhere.
+template <class Fields>
+void describe_rules(Fields& fields, scheduler::Rules& rules) {
+  fields.named("policy", scheduler::kPolicyNames, rules.policy, scheduler::PolicyKind::kFcfs);
+  fields.named("home", kHomeNames, rules.home, Home::kSpill);
+  fields.time("rto_min_us", rules.rto_min_ns);
+  fields.time("rto_max_us", rules.rto_max_ns);
+  fields.required("ecn", rules.ecn);
+  fields.required("aggregator_window", rules.aggregator_window);
+  fields.required("priority_max", rules.priority_max);
 }
 
 // ---- what workers and fallback servers say
@@ -394,18 +420,11 @@ void describe(Fields& fields, request::SetPolicy& set) {
 template <class Fields>
 void describe(Fields& fields, answer::Joined& joined) {
   describe_place(fields, joined.place);
-  answer::Rules& rules = joined.rules;
-  fields.required("policy", rules.policy);
-  fields.required("home", rules.home);
-  fields.required("instance", rules.instance);
-  fields.time("rto_min_us", rules.rto_min_us);
-  fields.time("rto_max_us", rules.rto_max_us);
-  fields.required("ecn", rules.ecn);
-  fields.required("aggregator_window", rules.aggregator_window);
-  fields.required("priority_max", rules.priority_max);
-  if (!fields.part("in_switch", rules.help)) return;
-  fields.required("in_switch", rules.help->in_switch);
-  fields.defaulted("park_room", rules.help->park_room);
+  describe_rules(fields, joined.rules);
+  fields.required("instance", joined.instance);
+  if (!fields.part("in_switch", joined.help)) return;
+  fields.required("in_switch", joined.help->in_switch);
+  fields.defaulted("park_room", joined.help->park_room);
 }
 template <class Fields>
 void describe(Fields& fields, answer::FallbackJoined& joined) {

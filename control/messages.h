@@ -14,6 +14,7 @@
 
 #include "common/json/json.h"
 #include "common/result.h"
+#include "scheduler/rules.h"
 #include "wire/frame.h"
 #include "wire/siphash.h"
 #include "wire/types.h"
@@ -324,25 +325,14 @@ struct Help {
   uint32_t park_room = 0;
   bool operator==(const Help&) const = default;
 };
-/// By which rules a worker plays, named as in the configuration.
-struct Rules {
-  std::string policy;
-  std::string home;
-  uint32_t instance = 0;
-  int64_t rto_min_us = 0;  ///< as nanoseconds they fit 64 bits
-  int64_t rto_max_us = 0;
-  bool ecn = true;
-  bool aggregator_window = true;
-  uint8_t priority_max = 255;
-  std::optional<Help> help = std::nullopt;
-  bool operator==(const Rules&) const = default;
-};
 
 /// To a worker.
 struct Joined {
   static constexpr const char* kType = "joined";
   Place place;
-  Rules rules;
+  scheduler::Rules rules;
+  uint32_t instance = 0;  ///< of the fallback
+  std::optional<Help> help = std::nullopt;
   bool operator==(const Joined&) const = default;
 };
 /// To a fallback server; its `type` is "joined", too.

@@ -67,7 +67,7 @@ class Deadlines {
   bool lost_lately(Seq seq) const { return seq < losses_end_; }
   /// A link has lost something lately, and the switch answers questions.
   bool loses_now(Seq seq) const {
-    return flow_.config.lossy_link && !flow_.config.fixed_slots && lost_lately(seq);
+    return flow_.config.lossy_link && !flow_.config.rules.fixed_slots() && lost_lately(seq);
   }
   /// A late result may be on its way through the fallback, which takes as long as its queues,
   /// rather than lost.

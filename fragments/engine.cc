@@ -13,7 +13,7 @@ namespace {
 
 /// This worker's shard, where the workers are home to the fallback.
 std::optional<aggregator::Fallback> make_fallback(const EngineConfig& config) {
-  if (config.home != Home::kWorkers) return std::nullopt;
+  if (config.rules.home != Home::kWorkers) return std::nullopt;
   aggregator::FallbackConfig fallback;
   fallback.workers = config.workers;
   fallback.window = config.window;
@@ -22,7 +22,7 @@ std::optional<aggregator::Fallback> make_fallback(const EngineConfig& config) {
   fallback.shards = config.workers;
   fallback.shard = value(config.rank);
   fallback.epoch = config.epoch;
-  fallback.bind_at_once = config.fixed_slots;
+  fallback.bind_at_once = config.rules.fixed_slots();
   return std::optional<aggregator::Fallback>(std::in_place, fallback);
 }
 
@@ -166,8 +166,8 @@ void Engine::set_epoch(uint32_t epoch, Nanos now) {
 }
 
 void Engine::rejoin(const EngineConfig& told, Nanos now) {
-  flow_.play_by(told);
-  if (fallback_) fallback_->set_bind_at_once(config().fixed_slots);
+  flow_.play_by(told.rules);
+  if (fallback_) fallback_->set_bind_at_once(config().rules.fixed_slots());
   rejoin(told.epoch, now);
 }
 

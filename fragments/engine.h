@@ -84,8 +84,8 @@ class Engine {
   /// copy to from now on.
   void rejoin(uint32_t epoch, Nanos now);
   /// Rejoins at a switch that has been given other rules: `told` is how an engine would be made
-  /// for it now. Policy, timeouts, priority and windows are taken over. The job's shape, its home
-  /// and its straggler help are as they were.
+  /// for it now. Its rules are taken over; the job's shape, home and straggler help are as
+  /// they were.
   void rejoin(const EngineConfig& told, Nanos now);
   /// Results that lie in `memory` are copied where others may still need them: it may go.
   void keep_results(std::span<const std::byte> memory) { results_.keep(memory); }

@@ -1,9 +1,9 @@
-// The rules that a worker plays by: what admission says of its job and its link.
+// What admission says to a worker's engine: its place, the rules of its job, and its link.
 #pragma once
 
 #include <cstdint>
 
-#include "wire/retry.h"
+#include "scheduler/rules.h"
 #include "wire/types.h"
 
 namespace ina::client {
@@ -18,19 +18,12 @@ struct EngineConfig {
   uint32_t in_switch = 0;
   uint32_t slot_bytes = 0;
   uint32_t lanes = 1;
-  /// The switch keeps a slot for each fragment of the window (policy static): lost contributions
-  /// are sent again. Otherwise a contribution leaves once, and the fallback is asked.
-  bool fixed_slots = true;
-  Home home = Home::kWorkers;
+  scheduler::Rules rules;
   /// A received payload stays readable where it lies until 2W fragments later (the shm port's
   /// result ring); otherwise the engine keeps the last results itself.
   bool results_stay = false;
   /// Fragments whose partial sums it keeps for the switch while somebody is slow.
   uint32_t park_room = 0;
-  uint8_t priority_max = 255;
-  /// The window for congestion (ECN) and the one for aggregators (A2TP, EuroSys'23).
-  bool congestion_window = true;
-  bool aggregator_window = true;
   /// Lets the engine cap what is in flight by the rate of delivery, on a lossy link with the window
   /// for aggregators. Where stragglers get help (in_switch is set) there is no cap: those ahead of
   /// them shall run ahead. False: an ablation.
@@ -45,8 +38,6 @@ struct EngineConfig {
   /// Without a lossy link: the fragments that the congestion window begins with, 0: W.
   /// Contributions that find no slot must find room where they go instead.
   uint32_t first_window = 0;
-  Nanos rto_min_ns = kDefaultRtoMinNs;  ///< nothing is asked for or sent again sooner than this
-  Nanos rto_max_ns = kDefaultRtoMaxNs;
 };
 
 }  // namespace ina::client

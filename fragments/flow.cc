@@ -9,8 +9,8 @@ namespace {
 /// True if splits count. Over a network they cost bandwidth of links, but for those that meet in
 /// the switch's own memory.
 bool counts_splits(const EngineConfig& config) {
-  return config.aggregator_window && !config.fixed_slots &&
-         !(config.lossy_link && config.home == Home::kSpill);
+  return config.rules.aggregator_window && !config.rules.fixed_slots() &&
+         !(config.lossy_link && config.rules.home == Home::kSpill);
 }
 
 /// True if what waits in queues or slots may be in others' way, and nobody is to run ahead.
@@ -22,7 +22,7 @@ bool is_capped(const EngineConfig& config) {
 /// send a whole window.
 uint32_t ahead_of(const EngineConfig& config) {
   constexpr uint32_t kAhead = 32;
-  if (!config.lossy_link || config.home != Home::kDedicated) return 0;
+  if (!config.lossy_link || config.rules.home != Home::kDedicated) return 0;
   const uint32_t share = share_of(kAhead, config.workers);
   return share < kAhead ? share : config.window;
 }
@@ -32,7 +32,7 @@ WindowConfig window_config(const EngineConfig& config) {
           .workers = config.lossy_link ? config.workers : 1,
           .first = config.lossy_link ? share_of(Windows::kFirstOnLossyLink, config.workers)
                                      : config.first_window,
-          .congestion = config.congestion_window,
+          .congestion = config.rules.ecn,
           .aggregators = counts_splits(config),
           .first_aggregators =
               config.lossy_link ? share_of(Windows::kFirstAggregators, config.workers) : 0,
@@ -47,18 +47,13 @@ WindowConfig window_config(const EngineConfig& config) {
 Flow::Flow(const EngineConfig& told)
     : config(told),
       ring(told.window),
-      timeouts(told.rto_min_ns, told.rto_max_ns),
+      timeouts(told.rules.rto_min_ns, told.rules.rto_max_ns),
       windows(window_config(told)) {}
 
-void Flow::play_by(const EngineConfig& told) {
-  config.fixed_slots = told.fixed_slots;
-  config.priority_max = told.priority_max;
-  config.congestion_window = told.congestion_window;
-  config.aggregator_window = told.aggregator_window;
-  config.rto_min_ns = told.rto_min_ns;
-  config.rto_max_ns = told.rto_max_ns;
-  timeouts.use(config.rto_min_ns, config.rto_max_ns);
-  windows.use(config.congestion_window, counts_splits(config), is_capped(config));
+void Flow::play_by(const scheduler::Rules& rules) {
+  config.rules = rules;
+  timeouts.use(rules.rto_min_ns, rules.rto_max_ns);
+  windows.use(rules.ecn, counts_splits(config), is_capped(config));
 }
 
 /// Only a result that this worker has taken may be kept from it: it would not be told again.

@@ -23,8 +23,8 @@ struct Flow {
   Flow(const Flow&) = delete;
   Flow& operator=(const Flow&) = delete;
 
-  /// Takes over policy, timeouts, priority and windows of `told`.
-  void play_by(const EngineConfig& told);
+  /// From now on; the job's home is the same.
+  void play_by(const scheduler::Rules& rules);
 
   uint32_t most_in_switch() const {
     return config.in_switch == 0 ? config.window : std::min(config.window, config.in_switch);

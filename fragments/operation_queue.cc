@@ -29,7 +29,7 @@ Operation* OperationQueue::submit(const OperationSpec& spec, Nanos now) {
   operation->sent = 0;
   operation->complete = 0;
   operation->started = now;
-  operation->priority = std::min(priority_.priority(now), flow_.config.priority_max);
+  operation->priority = std::min(priority_.priority(now), flow_.config.rules.priority_max);
   flow_.counters.priority = operation->priority;
   operation->placed = false;
   operation->done.store(false, std::memory_order_relaxed);

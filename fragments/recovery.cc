@@ -32,7 +32,7 @@ Recovery::Remedy Recovery::remedy_for(const Fragment& fragment) const {
   if (fragment.epoch < flow_.config.epoch)
     return rule(Rule::kOneEpoch) ? Remedy::kQuery : Remedy::kAgain;
   if (fragment.again && fragment.bound == 0) return Remedy::kAgain;
-  if (!flow_.config.fixed_slots || fragment.bound != 0) return Remedy::kQuery;
+  if (!flow_.config.rules.fixed_slots() || fragment.bound != 0) return Remedy::kQuery;
   return (fragment.timeouts + 1) % kQueryEvery == 0 ? Remedy::kQuery : Remedy::kAgain;
 }
 
@@ -45,7 +45,7 @@ void Recovery::query(Seq seq, TxPacket& packet) const {
 /// True if the switch may be able to answer: it knows nothing of an older epoch, and a bound worker
 /// waits for the fallback's decision.
 bool Recovery::is_quick(const Fragment& fragment) const {
-  return flow_.config.lossy_link && !flow_.config.fixed_slots &&
+  return flow_.config.lossy_link && !flow_.config.rules.fixed_slots() &&
          (fragment.timeouts + 1) % kQueryEvery != 0 && fragment.bound == 0 &&
          fragment.epoch == flow_.config.epoch;
 }
@@ -140,7 +140,7 @@ void Recovery::probe_oldest(Nanos now) {
 void Recovery::overtake(Seq seq, Fragment& fragment) {
   fragment.overtaken = true;
   // With slots of its own nothing of it goes round.
-  if (flow_.config.fixed_slots)
+  if (flow_.config.rules.fixed_slots())
     flow_.windows.lost(seq, flow_.ring.next(), flow_.timeouts.round_trip);
 }
 

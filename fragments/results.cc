@@ -215,7 +215,8 @@ bool Results::is_slowed_by(const Message& message, bool parked) const {
   const EngineConfig& config = flow_.config;
   // A fragment parked in the switch loads links only with its result, which comes as fast as the
   // last contribution: only the sender of that can slow it down.
-  if (config.home == Home::kSpill) return !parked || message.origin != wire::Origin::kFallback;
+  if (config.rules.home == Home::kSpill)
+    return !parked || message.origin != wire::Origin::kFallback;
   // A fragment kept by a worker loads links when it leaves the array, too. The workers furthest
   // ahead can wait; if the others did, too, all would wait for them in the end.
   if (config.park_room == 0 || (!parked && !was_parked(message))) return true;

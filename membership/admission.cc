@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "control/client.h"
-#include "scheduler/policies.h"
 
 namespace ina::membership {
 
@@ -37,9 +36,8 @@ request::Rejoin Admission::rejoin(const client::Standing& standing) const {
           .results_end = standing.results_end.value};
 }
 
-client::EngineConfig Admission::rules(const answer::Joined& joined) const {
+client::EngineConfig Admission::engine_config(const answer::Joined& joined) const {
   const answer::Place& place = joined.place;
-  const answer::Rules& rules = joined.rules;
   client::EngineConfig config;
   config.rank = Rank{static_cast<uint8_t>(settings_.rank)};
   config.workers = settings_.world_size;
@@ -49,24 +47,17 @@ client::EngineConfig Admission::rules(const answer::Joined& joined) const {
   config.window = place.window;
   config.slot_bytes = place.slot_bytes;
   config.lanes = place.lanes;
-  const auto policy = value_in(scheduler::kPolicyNames, rules.policy);
-  config.fixed_slots = policy && !scheduler::traits(*policy).hashed;
-  config.home = value_in(kHomeNames, rules.home).value_or(Home::kSpill);
-  config.priority_max = rules.priority_max;
-  config.congestion_window = rules.ecn;
-  config.aggregator_window = rules.aggregator_window;
-  config.rto_min_ns = rules.rto_min_us * 1000;
-  config.rto_max_ns = rules.rto_max_us * 1000;
-  if (rules.help) {
-    config.in_switch = rules.help->in_switch;
-    config.park_room = rules.help->park_room;
+  config.rules = joined.rules;
+  if (joined.help) {
+    config.in_switch = joined.help->in_switch;
+    config.park_room = joined.help->park_room;
   }
   // More than fills the rows for payloads has left the caches before it is read, contributions and
   // results. A worker that is to run further ahead of slow ones says so by its window.
   if (place.shm && settings_.window_bytes == 0)
     config.most_in_flight = config.lanes * place.shm->tx_depth;
   // Contributions that find no slot meet in the workers' rows for payloads, maybe all in one's.
-  if (place.shm && !config.fixed_slots)
+  if (place.shm && !config.rules.fixed_slots())
     config.first_window = std::max(1u, config.lanes * place.shm->side_rows / config.workers);
   return config;
 }
@@ -74,10 +65,11 @@ client::EngineConfig Admission::rules(const answer::Joined& joined) const {
 std::string Admission::changed_text(const answer::Joined& joined,
                                     const client::EngineConfig& own) const {
   const answer::Place& place = joined.place;
-  if (rules(joined).home != own.home)
+  if (joined.rules.home != own.rules.home)
     return "the switch at " + settings_.url +
-           " came back with another place for the fallback (fallback.home): " + joined.rules.home +
-           " instead of " + std::string(name(own.home));
+           " came back with another place for the fallback (fallback.home): " +
+           std::string(name(joined.rules.home)) + " instead of " +
+           std::string(name(own.rules.home));
   if (place.window == own.window && place.slot_bytes == own.slot_bytes &&
       place.lanes == own.lanes && place.epoch > own.epoch)
     return {};
@@ -87,7 +79,7 @@ std::string Admission::changed_text(const answer::Joined& joined,
 
 Result<void> Admission::enter(const answer::Joined& joined, control::Heard& heard) {
   if (auto checked = control::check(joined.place); !checked) return checked;
-  const client::EngineConfig config = rules(joined);
+  const client::EngineConfig config = engine_config(joined);
   job_id_ = joined.place.job_id;
   job_key_ = joined.place.job_key;
   member_.begin(config);

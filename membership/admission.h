@@ -30,9 +30,9 @@ class Admission {
   request::Member identity() const;
   /// The request of a member that comes back. The caller adds the state of its requests.
   request::Rejoin rejoin(const client::Standing& standing) const;
-  /// The rules for this member.
-  client::EngineConfig rules(const answer::Joined& joined) const;
-  /// Why a member that goes by the rules `own` cannot go on at its new place; empty if it can.
+  /// What the switch's answer says to this member's engine.
+  client::EngineConfig engine_config(const answer::Joined& joined) const;
+  /// Why a member whose engine has `own` cannot go on at its new place; empty if it can.
   std::string changed_text(const answer::Joined& joined, const client::EngineConfig& own) const;
 
   /// Has the member begin by the rules of `joined`, and attaches. `heard`: in which it came.

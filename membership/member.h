@@ -17,8 +17,8 @@ class Member {
 
   /// Takes the frames that carry its packets, before the switch is asked for a place.
   virtual void open(std::unique_ptr<client::FrameTransport> frames) = 0;
-  /// It has a place: the rules to go by. Its transport follows.
-  virtual void begin(const client::EngineConfig& rules) = 0;
+  /// It has a place. Its transport follows.
+  virtual void begin(const client::EngineConfig& config) = 0;
   /// `transport`, of a new switch, is about to be attached: makes memory known to both.
   virtual void register_memory(client::Transport& transport) = 0;
   /// It is attached, with `transport`; nullptr: with the frames that it has.

@@ -1,4 +1,4 @@
-// Whether a member has begun, and whether its switch is there: what those that wait at it look at.
+// What those that wait at a member look at: has it begun, and is its switch there?
 #pragma once
 
 #include <atomic>

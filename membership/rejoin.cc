@@ -90,7 +90,8 @@ Rejoin::Attempt Rejoin::on_answer(control::Heard& heard, std::string& why) {
     member_.on_refused(control::error_of(heard.message));
     return Attempt::kOver;
   }
-  if (const std::string text = admission_.changed_text(*joined, member_.rules()); !text.empty()) {
+  if (const std::string text = admission_.changed_text(*joined, member_.engine_config());
+      !text.empty()) {
     member_.end(INA_ERR_SWITCH_LOST, text);
     return Attempt::kOver;
   }
@@ -108,7 +109,7 @@ Rejoin::Attempt Rejoin::on_answer(control::Heard& heard, std::string& why) {
   answer::Ready ready;
   const Attempt attempt = await_ready(why, ready);
   if (attempt == Attempt::kBack)
-    member_.come_back(admission_.rules(*joined), std::move(*transport), ready);
+    member_.come_back(admission_.engine_config(*joined), std::move(*transport), ready);
   return attempt;
 }
 

@@ -24,13 +24,13 @@ class ReturningMember : public Member {
   /// Can be read when going_on() may have changed, until drain_wakes().
   virtual int wake_fd() const = 0;
   virtual void drain_wakes() = 0;
-  /// The rules that it goes by.
-  virtual const client::EngineConfig& rules() const = 0;
+  /// What its engine goes by so far.
+  virtual const client::EngineConfig& engine_config() const = 0;
   /// All that the switch must know of it.
   virtual request::Rejoin rejoin_message() const = 0;
   virtual void on_registered(const answer::Registered& registered) = 0;
-  /// `told`: the rules to go by. `transport`: the new one; none if the old one was connected anew.
-  /// `ready`: the switch's answer.
+  /// `told`: what its engine goes by from now on. `transport`: the new one; none if the old one was
+  /// connected anew. `ready`: the switch's answer.
   virtual void come_back(const client::EngineConfig& told,
                          std::unique_ptr<client::Transport> transport,
                          const answer::Ready& ready) = 0;

@@ -242,14 +242,14 @@ client::EngineConfig Cluster::engine_of(const Job& job) const {
   engine.window = job.window;
   engine.in_switch = in_switch_of(job);
   engine.slot_bytes = spec_.value_bytes;
-  engine.fixed_slots = fixed();
-  engine.home = spec_.home;
-  engine.priority_max = spec_.priorities ? 255 : 1;
-  engine.aggregator_window = spec_.aggregator_window;
+  engine.rules = {.priority_max = static_cast<uint8_t>(spec_.priorities ? 255 : 1),
+                  .policy = spec_.policy.kind,
+                  .home = spec_.home,
+                  .aggregator_window = spec_.aggregator_window,
+                  .rto_min_ns = spec_.rto_min_ns,
+                  .rto_max_ns = spec_.rto_max_ns};
   engine.window_cap = spec_.window_cap && spec_.help == Help::kOff;
   engine.lossy_link = true;
-  engine.rto_min_ns = spec_.rto_min_ns;
-  engine.rto_max_ns = spec_.rto_max_ns;
   if (workers_park()) engine.park_room = job.window;
   return engine;
 }
@@ -308,7 +308,7 @@ void Cluster::admit(uint32_t index) {
   admitted.workers = job.plan.workers;
   admitted.window = job.window;
   admitted.pool = {job.pool * 2 * job.window, 2 * job.window, 1, 0};
-  admitted.home = spec_.home;
+  admitted.rules.home = spec_.home;
   admitted.results = data(job.results);
   const size_t words = aggregator::JobSpec::seen_words(job.window, 1);
   job.seen.assign(words, {});
@@ -319,7 +319,7 @@ void Cluster::admit(uint32_t index) {
   }
   admitted.spill = job.spill.get();
   if (spec_.help != Help::kOff) {
-    admitted.park_by(in_switch_of(job), spec_.slots, spec_.home);
+    admitted.park_by(in_switch_of(job), spec_.slots);
     if (spec_.park_after != 0) admitted.park_after = spec_.park_after;
     admitted.park_patience = spec_.park_patience_ns;
     admitted.park_if_it_pays = !spec_.park_always;

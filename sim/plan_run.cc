@@ -119,13 +119,13 @@ class Group {
     engine.epoch = kEpoch;
     engine.window = spec_.window;
     engine.slot_bytes = spec_.value_bytes;
-    engine.fixed_slots = false;
-    engine.home = Home::kWorkers;
-    engine.aggregator_window = spec_.aggregator_window;
-    engine.congestion_window = spec_.congestion_window;
+    engine.rules = {.policy = spec_.policy.kind,
+                    .home = Home::kWorkers,
+                    .ecn = spec_.congestion_window,
+                    .aggregator_window = spec_.aggregator_window,
+                    .rto_min_ns = spec_.rto_min_ns,
+                    .rto_max_ns = spec_.rto_max_ns};
     engine.lossy_link = true;
-    engine.rto_min_ns = spec_.rto_min_ns;
-    engine.rto_max_ns = spec_.rto_max_ns;
     return channel;
   }
 
@@ -140,7 +140,7 @@ class Group {
     job.window = spec_.window;
     job.joining = aggregator::Joining::of(
         spec_.window, 1, std::min(kJoiningPatienceNs, spec_.rto_min_ns / kJoiningPatiences));
-    job.home = Home::kWorkers;
+    job.rules.home = Home::kWorkers;
     job.results = data(results_);
     job.seen = seen_.data();
     job.given = given_.data();

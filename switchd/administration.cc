@@ -26,6 +26,30 @@ control::answer::Refused refusal_of(std::string text) {
 
 }  // namespace
 
+template <class Message>
+AdminAnswer Administration::administer(const Message& asked, const std::string& who) {
+  AdminAnswer answer = Json();
+  try {
+    answer = carry_out(asked, who);
+  } catch (const std::exception& e) {
+    answer = tl::unexpected(
+        AdminError{AdminError::Code::kInternal, std::string("the request failed: ") + e.what()});
+  }
+  if (!answer)
+    logging::warn("administrator refused", "administrators")("by", who)("text",
+                                                                        answer.error().text);
+  return answer;
+}
+
+template <class Message>
+void Administration::administer(Client& client, const Message& asked) {
+  if (const std::string text = status_answers_.unread_text(client); !text.empty())
+    return connections_.refuse(client, INA_ERR_REFUSED, text);
+  AdminAnswer answer = administer(asked, client.who());
+  if (answer) return status_answers_.send_done(client, std::move(*answer));
+  connections_.send(client, refusal_of(std::move(answer.error().text)));
+}
+
 void Administration::on_message(Client& client, const request::Message& message) {
   // A request that has waited for longer than its sender is not carried out.
   if (client.connection.peer_has_closed()) return;
@@ -37,8 +61,8 @@ void Administration::on_message(Client& client, const request::Message& message)
           status_answers_.on_status(client);
         else if constexpr (std::is_same_v<Message, request::Trace>)
           trace_answers_.on_trace(client, asked, client.since);
-        else if constexpr (std::is_constructible_v<admin::Request, const Message&>)
-          carry_out(client, asked);
+        else if constexpr (is_carried_out<Message>)
+          administer(client, asked);
         else
           connections_.refuse(client, INA_ERR_INVALID,
                               "'" + control::type_of(message) +
@@ -48,60 +72,33 @@ void Administration::on_message(Client& client, const request::Message& message)
       message);
 }
 
-void Administration::carry_out(Client& client, const admin::Request& asked) {
-  if (const std::string text = status_answers_.unread_text(client); !text.empty())
-    return connections_.refuse(client, INA_ERR_REFUSED, text);
-  admin::Answer answer = administer(asked, client.who());
-  if (answer) return status_answers_.send_done(client, std::move(*answer));
-  connections_.send(client, refusal_of(std::move(answer.error().text)));
+void Administration::reload(const std::string& who) {
+  (void)administer(request::Reload{}, who);
 }
 
-admin::Answer Administration::administer(const admin::Request& request, const std::string& who) {
-  admin::Answer answer = Json();
-  try {
-    answer = carry_out(request, who);
-  } catch (const std::exception& e) {
-    answer = tl::unexpected(admin::Error{admin::Error::Code::kInternal,
-                                         std::string("the request failed: ") + e.what()});
+admin::Answer Administration::answer(admin::Question question) try {
+  switch (question) {
+    case admin::Question::kStatus:
+      return status_.make(true, maker_.draining());
+    case admin::Question::kCounters:
+      return status_.make(false, maker_.draining());
+    case admin::Question::kSlots:
+      return slot_map_.make();
   }
-  if (!answer)
-    logging::warn("administrator refused", "administrators")("by", who)("text",
-                                                                        answer.error().text);
-  return answer;
+  return std::nullopt;
+} catch (const std::exception& e) {
+  logging::warn("no answer to another thread", "threads")("text", e.what());
+  return std::nullopt;
 }
 
-admin::Answer Administration::carry_out(const admin::Request& request, const std::string& who) {
-  return std::visit(
-      control::Overloaded{
-          [&](const admin::CreateJob& asked) { return admin_jobs_.create(asked, who); },
-          [&](const admin::AbortJob& asked) { return admin_jobs_.abort(asked, who); },
-          [&](const admin::KickWorker& asked) { return admin_jobs_.kick(asked, who); },
-          [&](const admin::Drain&) { return drain(true, who); },
-          [&](const admin::Undrain&) { return drain(false, who); },
-          [&](const admin::GetDrain&) { return draining(); },
-          [&](const admin::GetStatus&) -> admin::Answer {
-            return status_.make(true, maker_.draining());
-          },
-          [&](const admin::GetCounters&) -> admin::Answer {
-            return status_.make(false, maker_.draining());
-          },
-          [&](const admin::GetSlots&) -> admin::Answer { return slot_map_.make(); },
-          [&](const admin::BeginTrace& asked) { return tracing_.begin(asked, who, now_ns()); },
-          [&](const admin::GetTrace& asked) { return tracing_.get(asked, now_ns()); },
-          [&](const admin::Reload& asked) { return reload_.carry_out(asked, who); },
-          [&](const admin::GetPolicy&) { return reload_.policy(); },
-          [&](const admin::SetPolicy& asked) { return reload_.set_policy(asked, who); }},
-      request);
-}
-
-admin::Answer Administration::drain(bool on, const std::string& who) {
+AdminAnswer Administration::drain(bool on, const std::string& who) {
   if (on && !maker_.draining()) logging::info("drained: no new jobs")("by", who);
   if (!on && maker_.draining()) logging::info("drained no more")("by", who);
   maker_.set_draining(on);
   return draining();
 }
 
-admin::Answer Administration::draining() const {
+AdminAnswer Administration::draining() const {
   Json left = Json::array();
   for (const Job& job : jobs_) left.push_back({{"name", job.name}, {"owner", job.owner()}});
   return Json{{"draining", maker_.draining()}, {"jobs", left}};

@@ -1,10 +1,10 @@
-// Requests of administrators and of other threads, carried out on the conductor's thread, between
-// other events. The conductor never waits for those who ask.
+// Requests of administrators, and questions of other threads, carried out on the conductor's thread
+// between other events. The conductor never waits for those who ask.
 #pragma once
 
 #include <string>
 
-#include "control/admin/requests.h"
+#include "control/admin/queue.h"
 #include "switchd/jobs/job_administration.h"
 #include "switchd/jobs/job_maker.h"
 #include "switchd/jobs/job_table.h"
@@ -13,7 +13,6 @@
 #include "switchd/reports/status.h"
 #include "switchd/reports/status_answers.h"
 #include "switchd/reports/trace_answers.h"
-#include "switchd/reports/tracing.h"
 
 namespace ina::switchd {
 
@@ -21,7 +20,7 @@ class Administration {
  public:
   /// All of them must outlive it.
   Administration(const JobTable& jobs, JobMaker& maker, JobAdministration& admin_jobs,
-                 Reload& reload, StatusReport& status, SlotMap& slot_map, Tracing& tracing,
+                 Reload& reload, StatusReport& status, SlotMap& slot_map,
                  StatusAnswers& status_answers, TraceAnswers& trace_answers,
                  Connections& connections)
       : jobs_(jobs),
@@ -30,7 +29,6 @@ class Administration {
         reload_(reload),
         status_(status),
         slot_map_(slot_map),
-        tracing_(tracing),
         status_answers_(status_answers),
         trace_answers_(trace_answers),
         connections_(connections) {}
@@ -38,14 +36,56 @@ class Administration {
   /// A message on a connection of an administrator. One whose sender has gone does nothing.
   void on_message(Client& client, const control::request::Message& message);
 
-  /// Carries out what another thread or a signal asks for. `who`: asks, for the log.
-  admin::Answer administer(const admin::Request& request, const std::string& who);
+  /// As by a message. `who`: asks, for the log.
+  void reload(const std::string& who);
+  /// To another thread.
+  admin::Answer answer(admin::Question question);
 
  private:
-  void carry_out(Client& client, const admin::Request& asked);
-  admin::Answer carry_out(const admin::Request& request, const std::string& who);
-  admin::Answer drain(bool on, const std::string& who);
-  admin::Answer draining() const;
+  // What each message asks for. `who`: asks, for the log.
+  AdminAnswer carry_out(const control::request::CreateJob& asked, const std::string& who) {
+    return admin_jobs_.create(asked, who);
+  }
+  AdminAnswer carry_out(const control::request::AbortJob& asked, const std::string& who) {
+    return admin_jobs_.abort(asked, who);
+  }
+  AdminAnswer carry_out(const control::request::KickWorker& asked, const std::string& who) {
+    return admin_jobs_.kick(asked, who);
+  }
+  AdminAnswer carry_out(const control::request::Drain&, const std::string& who) {
+    return drain(true, who);
+  }
+  AdminAnswer carry_out(const control::request::Undrain&, const std::string& who) {
+    return drain(false, who);
+  }
+  AdminAnswer carry_out(const control::request::GetDrain&, const std::string&) {
+    return draining();
+  }
+  AdminAnswer carry_out(const control::request::GetSlots&, const std::string&) {
+    return slot_map_.make();
+  }
+  AdminAnswer carry_out(const control::request::Reload& asked, const std::string& who) {
+    return reload_.carry_out(asked, who);
+  }
+  AdminAnswer carry_out(const control::request::GetPolicy&, const std::string&) {
+    return reload_.policy();
+  }
+  AdminAnswer carry_out(const control::request::SetPolicy& asked, const std::string& who) {
+    return reload_.set_policy(asked, who);
+  }
+  /// There is one for messages of the type.
+  template <class Message>
+  static constexpr bool is_carried_out = requires(Administration& administration,
+                                                  const Message& asked, const std::string& who) {
+    administration.carry_out(asked, who);
+  };
+
+  template <class Message>
+  AdminAnswer administer(const Message& asked, const std::string& who);
+  template <class Message>
+  void administer(Client& client, const Message& asked);
+  AdminAnswer drain(bool on, const std::string& who);
+  AdminAnswer draining() const;
 
   const JobTable& jobs_;
   JobMaker& maker_;
@@ -53,7 +93,6 @@ class Administration {
   Reload& reload_;
   StatusReport& status_;
   SlotMap& slot_map_;
-  Tracing& tracing_;
   StatusAnswers& status_answers_;
   TraceAnswers& trace_answers_;
   Connections& connections_;

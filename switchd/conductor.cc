@@ -148,13 +148,12 @@ void Conductor::serve(int fd, bool& stopping) {
     on_lane_events();
     workers_.on_lane_events(now_ns());
   } else if (fd == admin_.event_fd()) {
-    admin_.serve([this](const admin::Request& asked, const std::string& who) {
-      return users_.administration.administer(asked, who);
-    });
+    admin_.serve(
+        [this](admin::Question question) { return users_.administration.answer(question); });
   } else if (fd == events_.reload.fd()) {
     if (users_.reload.wants_restart()) return;  // the configuration was read before: is_to_reload()
     events_.reload.drain();
-    (void)users_.administration.administer(admin::Reload{}, "SIGHUP");
+    users_.administration.reload("SIGHUP");
   } else if (fd == resources_.mapper().fd()) {
     workers_.on_mapped(resources_.mapper());
   } else if (doorman_ && fd == doorman_->fd()) {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "control/admin/requests.h"
+#include "control/admin/queue.h"
 #include "control/doorman.h"
 #include "control/socket.h"
 #include "switchd/conductor_config.h"

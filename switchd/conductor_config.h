@@ -32,9 +32,7 @@ struct ConductorConfig {
   config::SwitchConfig switchd;
   config::AggregatorConfig aggregator;
   config::StaticConfig static_pools;
-  config::FallbackConfig fallback;
-  config::RecoveryConfig recovery;
-  config::CongestionConfig congestion;
+  scheduler::Rules rules;
   config::StragglerConfig straggler;
   config::JobsConfig jobs;
   config::SecurityConfig security;
@@ -68,7 +66,7 @@ struct ConductorConfig {
   bool helps() const { return straggler.help != config::Help::kOff && !aggregator.fixed_slots(); }
   /// aggregator::JobSpec::park_home
   bool parks_at_home() const {
-    return straggler.help == config::Help::kFallback && fallback.home == Home::kWorkers;
+    return straggler.help == config::Help::kFallback && rules.home == Home::kWorkers;
   }
   /// Bytes that each worker keeps for others; 0: the fallback does.
   uint64_t park_bytes() const {

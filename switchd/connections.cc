@@ -117,7 +117,7 @@ Connections::Places Connections::count_places() const {
     places.guests += guest;
   }
   for (const Job& job : jobs_) places.missing += missing_in(job);
-  if (config_.fallback.home == Home::kDedicated)
+  if (config_.rules.home == Home::kDedicated)
     places.servers_missing =
         (serving ? 0 : 1) + jobs_.count([](const Job& job) { return !job.fallback.client; });
   return places;

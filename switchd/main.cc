@@ -209,7 +209,7 @@ Result<std::vector<PortLanes>> open_ports(const config::Config& config,
     ethdev.rx_descriptors = port.rx_descriptors;
     ethdev.tx_descriptors = port.tx_descriptors;
     ethdev.slot_bytes = config.aggregator.slot_bytes;
-    ethdev.ecn = config.congestion.ecn;
+    ethdev.ecn = config.rules.ecn;
     for (const config::HostConfig& host : port.hosts) ethdev.hosts.push_back({host.mac, host.ip});
     if (bridge) {
       ethdev.bridged = true;
@@ -264,9 +264,9 @@ Result<std::nullptr_t> start_metrics(const config::Config& config, admin::Queue&
 }
 #endif
 
-/// Finds what would make the start fail before anything is opened.
-Result<void> look_ahead(const config::Config& config, const Machine& machine,
-                        const std::string& config_file) {
+/// Finds what would make the start fail, before anything is opened.
+Result<void> pass_preflight(const config::Config& config, const Machine& machine,
+                            const std::string& config_file) {
   std::string problems;
   for (const Finding& finding : preflight(config, machine, config_file).findings) {
     if (!finding.fatal)
@@ -369,8 +369,8 @@ Result<std::optional<Configuration::Version>> serve(
   if (!doorman) return tl::unexpected(doorman.error());
   const uint32_t lanes = config.switchd.lcores;
   const Machine machine = Machine::here();
-  if (auto ready = look_ahead(config, machine, configuration->file()); !ready)
-    return tl::unexpected(ready.error());
+  if (auto passed = pass_preflight(config, machine, configuration->file()); !passed)
+    return tl::unexpected(passed.error());
   // First of all: no packet may meet an epoch that the last process gave out too.
   auto state = StateFile::open(config.control.state_path());
   if (!state) return tl::unexpected(state.error());
@@ -391,7 +391,7 @@ Result<std::optional<Configuration::Version>> serve(
   std::vector<LaneLink*> raw_links;
   std::vector<std::unique_ptr<DaemonLane>> lane_objects;
   for (uint32_t i = 0; i < lanes; ++i) {
-    LaneConfig lane = lane_config(config.switchd, config.aggregator, config.congestion, i);
+    LaneConfig lane = lane_config(config.switchd, config.aggregator, config.rules.ecn, i);
     if (i == 0) lane.bridge = *bridge;
     auto memory = row_memory(aggregator::Aggregator::row_memory_bytes(lane.shape), hugepages);
     if (!memory) return tl::unexpected(memory.error());

@@ -11,12 +11,14 @@
 
 namespace ina::switchd {
 
+namespace request = control::request;
+
 namespace {
 
 using control::Json;
 
-tl::unexpected<admin::Error> invalid(std::string text) {
-  return tl::unexpected(admin::Error{admin::Error::Code::kInvalid, std::move(text)});
+tl::unexpected<AdminError> invalid(std::string text) {
+  return tl::unexpected(AdminError{AdminError::Code::kInvalid, std::move(text)});
 }
 
 /// A name that its owner made up, within a line.
@@ -26,12 +28,11 @@ std::string within_line(std::string name) {
   return name;
 }
 
-tl::unexpected<admin::Error> starting_again() {
-  return tl::unexpected(
-      admin::Error{admin::Error::Code::kUnavailable, "the switch is starting again"});
+tl::unexpected<AdminError> starting_again() {
+  return tl::unexpected(AdminError{AdminError::Code::kUnavailable, "the switch is starting again"});
 }
 
-tl::unexpected<admin::Error> no_configuration() {
+tl::unexpected<AdminError> no_configuration() {
   return invalid("this switch has no configuration that could be changed");
 }
 
@@ -67,7 +68,7 @@ bool Reload::Plan::restart() const {
                              [](const config::Change& change) { return !change.in_place; });
 }
 
-admin::Answer Reload::carry_out(const admin::Reload& asked, const std::string& who) {
+AdminAnswer Reload::carry_out(const request::Reload& asked, const std::string& who) {
   if (next_) return starting_again();
   if (!config_.configuration || config_.configuration->file().empty()) {
     if (asked.check) return invalid("this switch has no configuration file (--config)");
@@ -81,7 +82,7 @@ admin::Answer Reload::carry_out(const admin::Reload& asked, const std::string& w
 }
 
 /// Nothing is changed yet.
-tl::expected<Reload::Plan, admin::Error> Reload::make_plan(Read version) const {
+tl::expected<Reload::Plan, AdminError> Reload::make_plan(Read version) const {
   const Configuration& configuration = *config_.configuration;
   if (!version) return invalid(text_of(version.error()));
   Plan plan{.version = std::move(*version)};
@@ -99,8 +100,8 @@ tl::expected<Reload::Plan, admin::Error> Reload::make_plan(Read version) const {
   return plan;
 }
 
-admin::Answer Reload::carry_out(Plan plan, const admin::Reload& asked, const std::string& command,
-                                const std::string& who) {
+AdminAnswer Reload::carry_out(Plan plan, const request::Reload& asked, const std::string& command,
+                              const std::string& who) {
   Json answer = answer_of(plan, asked.check);
   if (asked.check) return answer;
   if (!plan.losses.empty() && !asked.force) {
@@ -109,14 +110,14 @@ admin::Answer Reload::carry_out(Plan plan, const admin::Reload& asked, const std
     for (const Loss& loss : plan.losses)
       texts.push_back(
           fmt::format("  {}/{}: {}", loss.job->owner(), within_line(loss.job->name), loss.why));
-    return tl::unexpected(admin::Error{admin::Error::Code::kNoRoom, joined(texts)});
+    return tl::unexpected(AdminError{AdminError::Code::kNoRoom, joined(texts)});
   }
   Configuration& configuration = *config_.configuration;
   if (configuration.daemon.reloading) configuration.daemon.reloading();
   for (const config::Change& change : plan.changes)
     logging::info("configuration changes")("key", change.key)("before", change.before)(
         "after", change.after)("in_place", change.in_place)("by", who);
-  tl::expected<size_t, admin::Error> tokens = 0;
+  tl::expected<size_t, AdminError> tokens = 0;
   if (plan.restart()) {
     logging::info("starting again with another configuration")("by", who);
     end_lost(plan);
@@ -130,7 +131,7 @@ admin::Answer Reload::carry_out(Plan plan, const admin::Reload& asked, const std
   return answer;
 }
 
-admin::Answer Reload::policy() const {
+AdminAnswer Reload::policy() const {
   if (!config_.configuration) return no_configuration();
   Json policies = Json::array();
   for (const auto& [name, kind] : scheduler::kPolicyNames)
@@ -143,7 +144,7 @@ admin::Answer Reload::policy() const {
   return answer;
 }
 
-admin::Answer Reload::set_policy(const admin::SetPolicy& asked, const std::string& who) {
+AdminAnswer Reload::set_policy(const request::SetPolicy& asked, const std::string& who) {
   if (next_) return starting_again();
   if (!config_.configuration) return no_configuration();
   auto version = with_policy(asked);
@@ -167,8 +168,8 @@ admin::Answer Reload::set_policy(const admin::SetPolicy& asked, const std::strin
 
 /// The running configuration, but for the policy. Other changes of the file since it was read are
 /// left to `inactl reload`.
-tl::expected<Configuration::Version, admin::Error> Reload::with_policy(
-    const admin::SetPolicy& asked) const {
+tl::expected<Configuration::Version, AdminError> Reload::with_policy(
+    const request::SetPolicy& asked) const {
   const Configuration& configuration = *config_.configuration;
   Source source = configuration.running().source;
   auto settings = asked.settings;
@@ -219,7 +220,7 @@ Json Reload::policy_keys(const config::Config& config) const {
 }
 
 /// Tokens, certificates, the log's file: how many tokens.
-tl::expected<size_t, admin::Error> Reload::read_rest(const std::string& who) {
+tl::expected<size_t, AdminError> Reload::read_rest(const std::string& who) {
   const bool has_credentials =
       connections_.tcp_listener() &&
       !(config_.control.token_file.empty() && config_.control.tls.certificate.empty());
@@ -241,13 +242,13 @@ tl::expected<size_t, admin::Error> Reload::read_rest(const std::string& who) {
 }
 
 /// All of it, or, if something of it cannot be read, nothing. How many tokens there are.
-tl::expected<size_t, admin::Error> Reload::apply(Plan& plan, const std::string& who) {
+tl::expected<size_t, AdminError> Reload::apply(Plan& plan, const std::string& who) {
   const ConductorConfig next = conductor_config(plan.version.config, config_.frame_ports);
   const config::ControlConfig before = config_.control;
   config_.control = next.control;
   // How many there may be was found out at the start.
   config_.control.max_connections = before.max_connections;
-  tl::expected<size_t, admin::Error> tokens = 0;
+  tl::expected<size_t, AdminError> tokens = 0;
   if (const auto safe = check_listen(); !safe)
     tokens = invalid(safe.error().text + "; all stays as it is");
   else

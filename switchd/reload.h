@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "control/admin/requests.h"
+#include "switchd/admin_answer.h"
 #include "switchd/conductor_config.h"
 #include "switchd/config/changes.h"
 #include "switchd/connections.h"
@@ -36,12 +36,12 @@ class Reload {
         credentials_(credentials) {}
 
   /// A file that cannot be read changes nothing. `who`: asks, for the log.
-  admin::Answer carry_out(const admin::Reload& asked, const std::string& who);
+  AdminAnswer carry_out(const control::request::Reload& asked, const std::string& who);
 
   /// The policy in force, and the file's.
-  admin::Answer policy() const;
+  AdminAnswer policy() const;
   /// Another policy, by the same path.
-  admin::Answer set_policy(const admin::SetPolicy& asked, const std::string& who);
+  AdminAnswer set_policy(const control::request::SetPolicy& asked, const std::string& who);
 
   /// The switch is to start again with this configuration.
   bool wants_restart() const { return next_.has_value(); }
@@ -56,15 +56,15 @@ class Reload {
     bool restart() const;
   };
   using Read = tl::expected<Configuration::Version, std::vector<config::ConfigError>>;
-  tl::expected<Plan, admin::Error> make_plan(Read version) const;
+  tl::expected<Plan, AdminError> make_plan(Read version) const;
   /// `command`: of inactl, that asks for it.
-  admin::Answer carry_out(Plan plan, const admin::Reload& asked, const std::string& command,
-                          const std::string& who);
-  tl::expected<Configuration::Version, admin::Error> with_policy(
-      const admin::SetPolicy& asked) const;
+  AdminAnswer carry_out(Plan plan, const control::request::Reload& asked,
+                        const std::string& command, const std::string& who);
+  tl::expected<Configuration::Version, AdminError> with_policy(
+      const control::request::SetPolicy& asked) const;
   control::Json policy_keys(const config::Config& config) const;
-  tl::expected<size_t, admin::Error> read_rest(const std::string& who);
-  tl::expected<size_t, admin::Error> apply(Plan& plan, const std::string& who);
+  tl::expected<size_t, AdminError> read_rest(const std::string& who);
+  tl::expected<size_t, AdminError> apply(Plan& plan, const std::string& who);
   Result<void> check_listen() const;
   void end_lost(const Plan& plan);
   control::Json answer_of(const Plan& plan, bool check) const;

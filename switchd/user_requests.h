@@ -27,8 +27,8 @@ struct UserRequests {
         jobs(control.config.aggregator, control.jobs, services.records, services.maker,
              services.ending, services.offers, departures, services.wait_reasons,
              control.connections),
-        administration(control.jobs, services.maker, jobs, reload, report, slot_map, tracing,
-                       status, traces, control.connections) {}
+        administration(control.jobs, services.maker, jobs, reload, report, slot_map, status, traces,
+                       control.connections) {}
 
   StatusAnswers status;
   SlotMap slot_map;

@@ -34,8 +34,8 @@ WorkerRequests::WorkerRequests(const ControlState& control, JobServices& service
               ending_, connections_),
       fallback_places_(control.config.aggregator, services.records, services.lane_jobs,
                        control.resources, services.placement, gathering_, connections_),
-      fallback_servers_(control.config.fallback, control.jobs, services.ports,
-                        fallback_places_, ending_, services.offers, connections_) {}
+      fallback_servers_(control.config.rules, control.jobs, services.ports, fallback_places_,
+                        ending_, services.offers, connections_) {}
 
 void WorkerRequests::restore(const ControlState& control) {
   rejoin_.set_lost(

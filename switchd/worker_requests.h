@@ -35,7 +35,7 @@ class WorkerRequests {
   /// Finds the jobs of the last switch. Before any request.
   void restore(const ControlState& control);
 
-  /// Of a client that has said who it is. `channel`: its place in a group.
+  /// Handles a message of a client that has said who it is. `channel`: its place in a group.
   void handle(Client& client, std::optional<uint32_t> channel,
               const control::request::Message& message);
   void on_descriptors(Client& client, const control::Json& body) {

@@ -41,7 +41,6 @@ ELSEWHERE = {
         "is no request of an administrator": "is no request of an administrator",
     },
     "switchd/administration_test.cc": {
-        "the switch is busy: it has …": "the switch is busy: it has ",
         "neither a configuration file nor a token file": "neither a configuration file nor a token file",
         "this switch has no configuration that could be changed": "this switch has no configuration that could be changed",
     },

@@ -20,7 +20,7 @@ LAYERS = ("client", "common", "control", "fragments", "io", "membership", "progr
           "programs/psd", "scheduler", "switchd", "transport")
 # Calls that make an error. The first argument of some is the status.
 ERROR = re.compile(r"\b(?<!result_buffers_\.)(?:fail|refuse|refuse_for_now|refused|decline|set_error|ending_\.end|ending_\.tell|"
-                   r"admin::Error)(?:\(|\{)")
+                   r"AdminError)(?:\(|\{)")
 STATUS = re.compile(r"INA_ERR_(\w+)|Code::k(\w+)")
 LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
 COMMENT = re.compile(r'("(?:[^"\\\n]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)

@@ -59,7 +59,7 @@ class Writer {
     family.help = help;
     family.type = type;
   }
-  /// Of a counter that has a metric.
+  /// Writes the metrics of a counter that has one.
   Writer(FamilyList& families, const CounterText& counter)
       : families_(families), place_(place_of(families, counter)) {
     if (!counter.metric.label.empty())

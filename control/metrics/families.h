@@ -22,7 +22,8 @@ namespace ina::metrics {
 /// Jobs and tenants without series of their own are one: this label.
 inline constexpr const char* kOther = "other";
 
-/// Turns one snapshot after another (admin::GetCounters) into families. One thread at a time.
+/// Turns one snapshot after another (admin::Question::kCounters) into families. One thread at a
+/// time.
 class Families {
  public:
   /// `most_jobs`: jobs, and tenants, that have series of their own: the busiest.

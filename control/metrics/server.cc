@@ -41,7 +41,7 @@ class Figures {
     const std::lock_guard lock(mutex_);
     if (!last_.empty() && now_ns() - made_ < kFreshNs) return last_;
     last_.clear();
-    const admin::Answer answer = queue_.ask(admin::GetCounters{}, "metrics", kAnswerNs);
+    const admin::Answer answer = queue_.ask(admin::Question::kCounters, kAnswerNs);
     if (!answer) return page({answers_family(false)});
     made_ = now_ns();
     std::vector<MetricFamily> families = families_.collect(*answer, made_);
@@ -69,8 +69,8 @@ class Site final : public Server {
  public:
   Site(const ServerConfig& config, admin::Queue& queue)
       : figures_(config.most_jobs, config.counters, queue),
-        status_(queue, admin::GetStatus{}, now_ns),
-        slots_(queue, admin::GetSlots{}, now_ns),
+        status_(queue, admin::Question::kStatus, now_ns),
+        slots_(queue, admin::Question::kSlots, now_ns),
         page_(config.page),
         server_(config.listen, config.hosts, [this](std::string_view path) { return at(path); }) {}
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/result.h"
-#include "control/admin/requests.h"
+#include "control/admin/queue.h"
 #include "control/metrics/counter_lists.h"
 
 namespace ina::metrics {

@@ -9,7 +9,7 @@ std::optional<std::string> Snapshot::text() {
   const std::lock_guard lock(mutex_);
   const Nanos began = clock_();
   if (began < fresh_until_) return text_;
-  admin::Answer answer = queue_.ask(request_, "page", kAnswerNs);
+  admin::Answer answer = queue_.ask(question_, kAnswerNs);
   const Nanos now = clock_();
   fresh_until_ = now + (answer ? fresh_for(now - began) : kFreshNs);
   text_.reset();

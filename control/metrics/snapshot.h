@@ -5,9 +5,8 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <utility>
 
-#include "control/admin/requests.h"
+#include "control/admin/queue.h"
 
 namespace ina::metrics {
 
@@ -22,9 +21,9 @@ class Snapshot {
 
   using Clock = Nanos (*)();
 
-  /// `queue` must outlive it. `request`: whose answer is an object.
-  Snapshot(admin::Queue& queue, admin::Request request, Clock clock)
-      : queue_(queue), request_(std::move(request)), clock_(clock) {}
+  /// `queue` must outlive it.
+  Snapshot(admin::Queue& queue, admin::Question question, Clock clock)
+      : queue_(queue), question_(question), clock_(clock) {}
 
   /// The answer and "schema" (common/json_schema.h). Nothing: the conductor did not answer in time;
   /// those who come soon after are told so without a wait. From any thread.
@@ -35,7 +34,7 @@ class Snapshot {
 
  private:
   admin::Queue& queue_;
-  const admin::Request request_;
+  const admin::Question question_;
   const Clock clock_;
   std::mutex mutex_;  ///< of the following
   std::optional<std::string> text_;

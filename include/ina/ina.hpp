@@ -161,7 +161,7 @@ class RedistributionPlan {
     detail::check(ina_plan_create(&wanted, &made), nullptr);
     plan_.reset(made);
   }
-  /// Of elements of type T. `costs`: such as Context::measure_costs() gives.
+  /// A plan for elements of type T. `costs`: such as Context::measure_costs() gives.
   template <class T>
   static RedistributionPlan of(const std::string& mesh, Shape shape, const std::string& from,
                                const std::string& to, uint64_t limit_bytes = 0,
@@ -518,7 +518,7 @@ class Context {
                                            std::span<std::byte> buffer) {
     return begin(ina_redistribute_async, plan.get(), buffer.data(), buffer.size());
   }
-  /// Of redistributions, measured: the same on all ranks, which all call it.
+  /// Measured costs of redistributions: the same on all ranks, which all call it.
   [[nodiscard]] ina_costs measure_costs() {
     ina_costs costs{};
     costs.struct_size = sizeof costs;

@@ -244,14 +244,14 @@ client::EngineConfig World::engine_config(const Worker& worker) const {
   config.window = job.window;
   config.slot_bytes = scenario_.slot_bytes;
   config.lanes = scenario_.lanes;
-  config.fixed_slots = !scheduler::traits(scenario_.policy.kind).hashed;
-  config.home = scenario_.home;
-  config.aggregator_window = job.config.aggregator_window;
+  config.rules = {.policy = scenario_.policy.kind,
+                  .home = scenario_.home,
+                  .aggregator_window = job.config.aggregator_window,
+                  .rto_min_ns = scenario_.rto_min_ns,
+                  .rto_max_ns = 5 * kMs};
   config.lossy_link = job.config.lossy_link;
   config.in_switch = job.config.in_switch;
   config.park_room = job.config.park_room;
-  config.rto_min_ns = scenario_.rto_min_ns;
-  config.rto_max_ns = 5 * kMs;
   return config;
 }
 
@@ -337,7 +337,7 @@ void World::add_to_lanes(Job& job) {
         job.config.in_switch == 0 ? job.window : std::min(job.window, job.config.in_switch),
         scenario_.lanes, job.config.join_patience);
     spec.park_home = scenario_.home == Home::kWorkers && job.config.park_room % 2 == 1;
-    spec.home = scenario_.home;
+    spec.rules.home = scenario_.home;
     spec.instance = job.instance;
     spec.results = data(job.results);
     spec.seen = job.seen[lane].data();

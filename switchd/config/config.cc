@@ -361,8 +361,8 @@ class Loader {
     if (config_.jobs.slots_ceiling != 0)
       check_order({"jobs", "slots_floor", config_.jobs.slots_floor},
                   {"jobs", "slots_ceiling", config_.jobs.slots_ceiling}, Show::kCount);
-    check_order({"recovery", "rto_min", static_cast<uint64_t>(config_.recovery.rto_min_ns) / 1000},
-                {"recovery", "rto_max", static_cast<uint64_t>(config_.recovery.rto_max_ns) / 1000},
+    check_order({"recovery", "rto_min", static_cast<uint64_t>(config_.rules.rto_min_ns) / 1000},
+                {"recovery", "rto_max", static_cast<uint64_t>(config_.rules.rto_max_ns) / 1000},
                 Show::kMicroseconds);
     check_straggler();
     for (size_t i = 0; i < given_ports_.size(); ++i)
@@ -384,11 +384,11 @@ class Loader {
                       "slots wait for everybody; set aggregator.policy: {}, or straggler.help: off",
                       name(config_.straggler.help), name(config_.aggregator.policy.kind),
                       policy->remark(), fmt::join(hashed_policies(), " or ")));
-    if (config_.straggler.help == Help::kSpill && config_.fallback.home != Home::kSpill)
+    if (config_.straggler.help == Help::kSpill && config_.rules.home != Home::kSpill)
       report(help->place,
              fmt::format("straggler.help: spill needs fallback.home: spill, not {}{}; set it, or "
                          "straggler.help: fallback",
-                         name(config_.fallback.home), home->remark()));
+                         name(config_.rules.home), home->remark()));
     check_order({"jobs", "window_bytes", config_.jobs.window_bytes},
                 {"straggler", "run_ahead", config_.straggler.run_ahead_bytes}, Show::kCount);
   }

@@ -19,9 +19,9 @@
 #include "common/yaml/tree.h"
 #include "control/tls_files.h"
 #include "scheduler/policies.h"
+#include "scheduler/rules.h"
 #include "scheduler/tenant_quota.h"
 #include "wire/named.h"
-#include "wire/retry.h"
 #include "wire/types.h"
 
 namespace ina::config {
@@ -77,24 +77,6 @@ struct AggregatorConfig {
 struct StaticConfig {
   uint32_t slots_per_job = 512;
   bool operator==(const StaticConfig&) const = default;
-};
-
-/// Where partial sums go that leave the switch, and questions for lost results.
-struct FallbackConfig {
-  Home home = Home::kWorkers;
-  bool operator==(const FallbackConfig&) const = default;
-};
-
-struct RecoveryConfig {
-  Nanos rto_min_ns = kDefaultRtoMinNs;
-  Nanos rto_max_ns = kDefaultRtoMaxNs;
-  bool operator==(const RecoveryConfig&) const = default;
-};
-
-struct CongestionConfig {
-  bool ecn = true;
-  bool aggregator_window = true;
-  bool operator==(const CongestionConfig&) const = default;
 };
 
 /// The treatment of fragments that wait for a slow worker.
@@ -230,9 +212,9 @@ struct LogConfig {
 struct Config {
   AggregatorConfig aggregator;
   StaticConfig static_pools;  ///< section "static"
-  FallbackConfig fallback;
-  RecoveryConfig recovery;
-  CongestionConfig congestion;
+  /// Sections "fallback", "recovery" and "congestion"; each job's policy and priority are filled in
+  /// with it.
+  scheduler::Rules rules;
   StragglerConfig straggler;
   JobsConfig jobs;
   SwitchConfig switchd;  ///< section "switch"

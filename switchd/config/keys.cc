@@ -110,7 +110,7 @@ std::vector<Key> fallback_keys() {
   return {
     choice("fallback", "home", kHomeNames,
            "Where it runs. workers: each worker for its share of the fragments; dedicated: a server of its own, ina-psd; spill: in the switch's memory.",
-           INA_AT(config->fallback.home)),
+           INA_AT(config->rules.home)),
   };
 }
 
@@ -119,10 +119,10 @@ std::vector<Key> recovery_keys() {
   return {
     number("recovery", "rto_min", "time", 100 * kUs, 60 * kS,
            "Least time before a worker asks; above it, it follows the measured round trips.",
-           INA_AT(config->recovery.rto_min_ns), kTime),
+           INA_AT(config->rules.rto_min_ns), kTime),
     number("recovery", "rto_max", "time", 100 * kUs, 60 * kS,
            "Most time between two questions for the same fragment.",
-           INA_AT(config->recovery.rto_max_ns), kTime),
+           INA_AT(config->rules.rto_max_ns), kTime),
   };
 }
 
@@ -130,10 +130,10 @@ std::vector<Key> congestion_keys() {
   return {
     boolean("congestion", "ecn",
             "Mark messages to workers that lag behind, so that they send less.",
-            INA_AT(config->congestion.ecn)),
+            INA_AT(config->rules.ecn)),
     boolean("congestion", "aggregator_window",
             "Whether workers keep a second window, which shrinks when their fragments find no free slots. Over a network they then have no more under way than a few round trips deliver. Policies fcfs and esa.",
-            INA_AT(config->congestion.aggregator_window)),
+            INA_AT(config->rules.aggregator_window)),
   };
 }
 

@@ -52,10 +52,10 @@ void FallbackServers::on_serve(Client& client, const request::Serve& serve) {
                   fmt::format("ina-psd speaks control version {}, this switch ({}) version {}: "
                               "install matching versions",
                               serve.version, INA_PROJECT_VERSION, control::kControlVersion));
-  if (config_.home != Home::kDedicated)
+  if (rules_.home != Home::kDedicated)
     return refuse(INA_ERR_UNSUPPORTED,
                   fmt::format("this switch needs no fallback server: its fallback.home is {}",
-                              name(config_.home)));
+                              name(rules_.home)));
   for (const auto& [fd, other] : connections_.all())
     if (other->role == Client::Role::kServer)
       return refuse(INA_ERR_REFUSED, fmt::format("another fallback server (pid {}) serves already",
@@ -95,7 +95,7 @@ Result<Job*> FallbackServers::job_of_join(const Client& client,
                                           const request::JoinFallback& join) const {
   if (client.state != Client::State::kNew)
     return fail(INA_ERR_INVALID, "this connection has joined already");
-  if (config_.home != Home::kDedicated)
+  if (rules_.home != Home::kDedicated)
     return fail(INA_ERR_UNSUPPORTED, "this switch needs no fallback server");
   Job* const job = jobs_.find(JobId{join.job_id});
   if (!job) return fail(INA_ERR_ABORTED, fmt::format("job {} has ended", join.job_id));

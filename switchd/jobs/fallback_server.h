@@ -19,10 +19,10 @@ namespace ina::switchd {
 class FallbackServers {
  public:
   /// All of them must outlive it.
-  FallbackServers(const config::FallbackConfig& config, const JobTable& jobs, Ports& ports,
+  FallbackServers(const scheduler::Rules& rules, const JobTable& jobs, Ports& ports,
                   FallbackPlaces& places, JobEnding& ending, JobOffers& offers,
                   Connections& connections)
-      : config_(config),
+      : rules_(rules),
         jobs_(jobs),
         ports_(ports),
         places_(places),
@@ -43,7 +43,7 @@ class FallbackServers {
   void on_attach(Client& client);
   Result<Job*> job_of_join(const Client& client, const control::request::JoinFallback& join) const;
 
-  const config::FallbackConfig& config_;
+  const scheduler::Rules& rules_;
   const JobTable& jobs_;
   Ports& ports_;
   FallbackPlaces& places_;

@@ -14,13 +14,15 @@
 
 namespace ina::switchd {
 
+namespace request = control::request;
+
 namespace {
 
-using Code = admin::Error::Code;
+using Code = AdminError::Code;
 using control::Json;
 
-tl::unexpected<admin::Error> decline(Code code, std::string text) {
-  return tl::unexpected(admin::Error{code, std::move(text)});
+tl::unexpected<AdminError> decline(Code code, std::string text) {
+  return tl::unexpected(AdminError{code, std::move(text)});
 }
 
 /// 128 random bits.
@@ -40,7 +42,7 @@ std::optional<uid_t> uid_of(const std::string& tenant) {
 }
 
 /// The problem of a request that would be wrong in any state of the switch; empty: none.
-std::string problem_of(const admin::CreateJob& request) {
+std::string problem_of(const request::CreateJob& request) {
   if (const std::string problem = job_name_problem(request.name); !problem.empty()) return problem;
   if (request.workers < 1 || request.workers > kMaxWorkers)
     return fmt::format("{} workers are not in 1..{}: a worker bitmap has {} bits", request.workers,
@@ -49,14 +51,14 @@ std::string problem_of(const admin::CreateJob& request) {
     if (const std::string problem = control::tenant_problem(request.tenant); !problem.empty())
       return problem + ", nor uid: and the number of a user";
   if (request.priority_max < 1) return "priority_max is not in 1..255";
-  if (request.ttl_ns < 1'000'000'000 || request.ttl_ns > admin::kMaxTtlNs)
-    return fmt::format("the ttl is not in 1 s..{} days", admin::kMaxTtlNs / 86'400'000'000'000);
+  if (request.ttl_ns < 1'000'000'000 || request.ttl_ns > request::kMaxTtlNs)
+    return fmt::format("the ttl is not in 1 s..{} days", request::kMaxTtlNs / 86'400'000'000'000);
   return {};
 }
 
 }  // namespace
 
-admin::Answer JobAdministration::create(const admin::CreateJob& request, const std::string& who) {
+AdminAnswer JobAdministration::create(const request::CreateJob& request, const std::string& who) {
   if (const std::string problem = problem_of(request); !problem.empty())
     return decline(Code::kInvalid, problem);
   if (jobs_.find(request.tenant, request.name))
@@ -104,7 +106,7 @@ Json JobAdministration::description(const Job& job, Nanos ttl_ns) const {
           {"expires_in_s", ttl_ns / 1'000'000'000}};
 }
 
-admin::Answer JobAdministration::abort(const admin::AbortJob& request, const std::string& who) {
+AdminAnswer JobAdministration::abort(const request::AbortJob& request, const std::string& who) {
   const auto meant = jobs_.meant(request.name, request.owner);
   if (!meant) return tl::unexpected(meant.error());
   Job* job = *meant;
@@ -117,7 +119,7 @@ admin::Answer JobAdministration::abort(const admin::AbortJob& request, const std
   return Json::object();
 }
 
-admin::Answer JobAdministration::kick(const admin::KickWorker& request, const std::string& who) {
+AdminAnswer JobAdministration::kick(const request::KickWorker& request, const std::string& who) {
   const auto meant = jobs_.meant(request.job, request.owner);
   if (!meant) return tl::unexpected(meant.error());
   Job* job = *meant;

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "control/admin/requests.h"
+#include "switchd/admin_answer.h"
 #include "switchd/config/config.h"
 #include "switchd/connections.h"
 #include "switchd/jobs/departures.h"
@@ -35,9 +35,9 @@ class JobAdministration {
         connections_(connections) {}
 
   // `who`: asks, for the log and for the workers.
-  admin::Answer create(const admin::CreateJob& request, const std::string& who);
-  admin::Answer abort(const admin::AbortJob& request, const std::string& who);
-  admin::Answer kick(const admin::KickWorker& request, const std::string& who);
+  AdminAnswer create(const control::request::CreateJob& request, const std::string& who);
+  AdminAnswer abort(const control::request::AbortJob& request, const std::string& who);
+  AdminAnswer kick(const control::request::KickWorker& request, const std::string& who);
 
   /// Ends jobs that are reserved for a time that has passed.
   void end_overdue(Nanos now);

@@ -5,7 +5,7 @@
 
 #include "common/clock.h"
 #include "common/logging/record.h"
-#include "control/admin/requests.h"
+#include "control/messages.h"
 #include "switchd/random.h"
 
 namespace ina::switchd {
@@ -72,7 +72,8 @@ std::unique_ptr<Job> job_of(const SavedJob& saved, aggregator::JobIndex index) {
 Nanos reserved_until(const SavedJob& saved, const Moment& now) {
   if (saved.reserved_until == 0) return 0;
   const int64_t left_s = saved.reserved_until - now.utc_s;
-  return now.monotonic + std::clamp<int64_t>(left_s, 0, admin::kMaxTtlNs / kSecondNs) * kSecondNs;
+  return now.monotonic +
+         std::clamp<int64_t>(left_s, 0, control::request::kMaxTtlNs / kSecondNs) * kSecondNs;
 }
 
 SavedJob JobRecords::new_job(const std::string& name, uint32_t workers) {

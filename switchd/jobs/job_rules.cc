@@ -52,14 +52,14 @@ JobRules::TableWords JobRules::table_words(const Job& job) const {
 uint64_t JobRules::memory_bytes(const Job& job) const {
   const io::shm::Geometry geometry = this->geometry(job.grant);
   const TableWords words = table_words(job);
-  const uint64_t endpoints = job.workers + (config_.fallback.home == Home::kDedicated ? 1 : 0);
+  const uint64_t endpoints = job.workers + (config_.rules.home == Home::kDedicated ? 1 : 0);
   uint64_t bytes = io::shm::result_region_bytes(geometry) +
                    endpoints * io::shm::SwitchLayout(geometry).bytes +
                    (words.seen * sizeof(WorkerSet) + words.ring * sizeof(uint64_t) + words.parked +
                     words.given * sizeof(aggregator::GivenResult)) *
                        lanes_;
-  if (config_.fallback.home == Home::kDedicated) bytes += server_bytes(job);
-  if (config_.fallback.home == Home::kSpill)
+  if (config_.rules.home == Home::kDedicated) bytes += server_bytes(job);
+  if (config_.rules.home == Home::kSpill)
     bytes += lanes_ * aggregator::Fallback::memory_bytes(spill_config(job, 0, Seq{}));
   return bytes;
 }
@@ -75,7 +75,7 @@ uint64_t JobRules::server_bytes(const Job& job) const {
 
 void JobRules::grant_help(scheduler::Grant& grant, uint64_t in_switch) const {
   const uint64_t most =
-      aggregator::JobSpec::most_in_switch(grant.ceiling(lanes_), config_.fallback.home);
+      aggregator::JobSpec::most_in_switch(grant.ceiling(lanes_), config_.rules.home);
   grant.in_switch = std::max<uint32_t>(
       2 * lanes_, static_cast<uint32_t>(std::min({in_switch, most, uint64_t{grant.window}})));
   const uint64_t room =
@@ -107,11 +107,10 @@ void JobRules::fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpec
   spec.start = start;
   spec.rejoined = job.state == Job::State::kRejoining;
   spec.results = job.results.map.data();
-  spec.priority_max = job.grant.priority_max;
+  spec.rules = rules_of(job);
   spec.joining = aggregator::Joining::of(
       job.grant.in_switch == 0 ? job.grant.window : job.grant.in_switch, lanes_,
-      std::min<Nanos>(kJoiningPatienceNs, config_.recovery.rto_min_ns / kJoiningPatiences));
-  spec.home = config_.fallback.home;
+      std::min<Nanos>(kJoiningPatienceNs, config_.rules.rto_min_ns / kJoiningPatiences));
   spec.instance = job.instance;
   std::fill(job.placed[lane].begin(), job.placed[lane].end(), 0);
   spec.placed = job.placed[lane].data();
@@ -127,7 +126,7 @@ void JobRules::fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpec
     spec.given = given.data();
   }
   if (job.grant.in_switch != 0) fill_help(job, lane, spec);
-  if (config_.fallback.home != Home::kSpill) return;
+  if (config_.rules.home != Home::kSpill) return;
   job.spill.resize(job.geometry.lanes);
   job.spill[lane] = std::make_unique<aggregator::Fallback>(spill_config(job, lane, start));
   spec.spill = job.spill[lane].get();
@@ -135,7 +134,7 @@ void JobRules::fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpec
 }
 
 void JobRules::fill_help(Job& job, uint32_t lane, aggregator::JobSpec& spec) const {
-  spec.park_by(job.grant.in_switch, job.grant.ceiling(lanes_), config_.fallback.home);
+  spec.park_by(job.grant.in_switch, job.grant.ceiling(lanes_));
   spec.park_patience = config_.straggler.patience_ns;
   spec.park_if_it_pays = true;
   std::fill(job.parked[lane].begin(), job.parked[lane].end(), 0);
@@ -148,17 +147,10 @@ void JobRules::fill_help(Job& job, uint32_t lane, aggregator::JobSpec& spec) con
   spec.links_lose = false;
 }
 
-control::answer::Rules JobRules::rules_of(const Job& job) const {
-  control::answer::Rules rules{.policy = std::string(name(config_.aggregator.policy.kind)),
-                               .home = std::string(name(config_.fallback.home)),
-                               .instance = job.instance,
-                               .rto_min_us = config_.recovery.rto_min_ns / 1000,
-                               .rto_max_us = config_.recovery.rto_max_ns / 1000,
-                               .ecn = config_.congestion.ecn,
-                               .aggregator_window = config_.congestion.aggregator_window,
-                               .priority_max = job.grant.priority_max};
-  if (job.grant.in_switch != 0)
-    rules.help = control::answer::Help{job.grant.in_switch, job.grant.park_room};
+scheduler::Rules JobRules::rules_of(const Job& job) const {
+  scheduler::Rules rules = config_.rules;
+  rules.policy = config_.aggregator.policy.kind;
+  rules.priority_max = job.grant.priority_max;
   return rules;
 }
 

@@ -4,7 +4,7 @@
 
 #include "aggregator/aggregator.h"
 #include "aggregator/fallback.h"
-#include "control/messages.h"
+#include "scheduler/rules.h"
 #include "switchd/conductor_config.h"
 #include "switchd/jobs/job.h"
 
@@ -34,10 +34,10 @@ class JobRules {
   void fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpec& spec) const;
   /// True if the job can be served: a fallback server, if it needs one, is there.
   bool has_fallback(const Job& job) const {
-    return config_.fallback.home != Home::kDedicated || job.fallback.attached;
+    return config_.rules.home != Home::kDedicated || job.fallback.attached;
   }
-  /// By which rules a worker of the job is to play.
-  control::answer::Rules rules_of(const Job& job) const;
+  /// For its lanes and its workers.
+  scheduler::Rules rules_of(const Job& job) const;
 
  private:
   uint64_t server_bytes(const Job& job) const;

@@ -47,9 +47,9 @@ Job* JobTable::find_ticket(const std::string& ticket) const {
   return found;
 }
 
-tl::expected<Job*, admin::Error> JobTable::meant(const std::string& name,
-                                                 const std::string& owner) const {
-  using Code = admin::Error::Code;
+tl::expected<Job*, AdminError> JobTable::meant(const std::string& name,
+                                               const std::string& owner) const {
+  using Code = AdminError::Code;
   std::vector<Job*> named;
   std::string owners;
   for (Job& job : *this) {
@@ -59,14 +59,14 @@ tl::expected<Job*, admin::Error> JobTable::meant(const std::string& name,
   }
   if (named.size() == 1) return named.front();
   if (named.size() > 1)
-    return tl::unexpected(admin::Error{
+    return tl::unexpected(AdminError{
         Code::kInvalid, fmt::format("{} jobs are named '{}', of {}: say whose is meant, by its "
                                     "owner or as {}/{}",
                                     named.size(), name, owners, named.front()->owner(), name)});
   const size_t slash = name.find('/');
   if (owner.empty() && slash != std::string::npos)
     if (Job* job = find(name.substr(0, slash), name.substr(slash + 1))) return job;
-  return tl::unexpected(admin::Error{
+  return tl::unexpected(AdminError{
       Code::kNotFound, owner.empty() ? fmt::format("there is no job '{}'", name)
                                      : fmt::format("there is no job '{}' of {}", name, owner)});
 }

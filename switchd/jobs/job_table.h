@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "control/admin/requests.h"
+#include "switchd/admin_answer.h"
 #include "switchd/jobs/job.h"
 
 namespace ina::switchd {
@@ -34,7 +34,7 @@ class JobTable {
   Job* find_ticket(const std::string& ticket) const;
   /// The job or group that an administrator means: `owner` empty: the only one of that name. `name`
   /// may also be "OWNER/NAME".
-  tl::expected<Job*, admin::Error> meant(const std::string& name, const std::string& owner) const;
+  tl::expected<Job*, AdminError> meant(const std::string& name, const std::string& owner) const;
 
   /// The number of jobs and groups for which `matches` is true.
   uint32_t count(auto&& matches) const {

@@ -20,7 +20,9 @@ void Placement::place(Client& client, Job& job, Rank rank, Way way) {
 
 Result<void> Placement::take(Client& client, Job& job, Rank rank, Way way) {
   Job::Worker& worker = job.members[value(rank)];
-  answer::Joined reply{.place = common(job), .rules = rules_.rules_of(job)};
+  answer::Joined reply{
+      .place = common(job), .rules = rules_.rules_of(job), .instance = job.instance};
+  if (job.grant.in_switch != 0) reply.help = answer::Help{job.grant.in_switch, job.grant.park_room};
   reply.place.library = INA_PROJECT_VERSION;
   const auto fds = give(job, rank, std::move(way), reply.place);
   if (!fds) return tl::unexpected(fds.error());

@@ -25,7 +25,7 @@ Result<void> Readmission::check(const SavedJob& saved) const {
 
 /// The home must not change: there its workers keep partial sums, or ask for them.
 Result<void> Readmission::check_home(const SavedJob& saved) const {
-  const std::string_view home = name(config_.fallback.home);
+  const std::string_view home = name(config_.rules.home);
   const bool told = saved.reserved_until == 0;
   if (!told || saved.home.empty() || saved.home == home) return {};
   return fail(INA_ERR_INVALID,

@@ -16,11 +16,11 @@ aggregator::Shape lane_shape(const config::SwitchConfig& loops,
 }
 
 LaneConfig lane_config(const config::SwitchConfig& loops, const config::AggregatorConfig& array,
-                       const config::CongestionConfig& congestion, uint32_t number) {
+                       bool ecn, uint32_t number) {
   LaneConfig lane;
   lane.shape = lane_shape(loops, array, number);
   lane.idle = loops.idle;
-  lane.ecn = congestion.ecn;
+  lane.ecn = ecn;
   // Most groups are small: an eighth of the most members that they could have.
   const uint32_t places = loops.max_jobs + loops.max_groups / 8;
   lane.max_endpoints = std::min<uint32_t>(places * (kMaxWorkers + 1), 65535);

@@ -24,6 +24,6 @@ aggregator::Shape lane_shape(const config::SwitchConfig& loops,
                              const config::AggregatorConfig& array, uint32_t number);
 /// All but its bridge.
 LaneConfig lane_config(const config::SwitchConfig& loops, const config::AggregatorConfig& array,
-                       const config::CongestionConfig& congestion, uint32_t number);
+                       bool ecn, uint32_t number);
 
 }  // namespace ina::switchd

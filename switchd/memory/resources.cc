@@ -114,7 +114,7 @@ Result<void> Resources::take_for_group(Job& group, const Job& parent) {
 
 /// Takes the rest for a job whose slots are taken; gives the slots back on failure.
 Result<void> Resources::take_rest(Job& job) {
-  job.home = config_.fallback.home;
+  job.home = config_.rules.home;
   job.geometry = rules_.geometry(job.grant);
   auto taken = take_tables(job);
   if (taken) taken = take_handles(job);
@@ -149,10 +149,10 @@ Result<void> Resources::take_handles(Job& job) {
   const auto lanes = rules_.lanes();
   const uint64_t words = aggregator::JobSpec::seen_words(job.grant.window, lanes);
   const bool large =
-      words * sizeof(WorkerSet) >= kLargeTableBytes || config_.fallback.home == Home::kSpill;
+      words * sizeof(WorkerSet) >= kLargeTableBytes || config_.rules.home == Home::kSpill;
   const uint64_t mappings = 1 + (large ? kTables * lanes : 0);
   // The fallback server's connection is not among those that the workers share.
-  const uint64_t connections = config_.fallback.home == Home::kDedicated ? 1 : 0;
+  const uint64_t connections = config_.rules.home == Home::kDedicated ? 1 : 0;
   auto share = handles_.take(job.owner(), {mappings, 1 + connections}, mapper_.leaving());
   if (!share) return tl::unexpected(share.error());
   job.share = std::move(*share);

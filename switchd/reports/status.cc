@@ -168,7 +168,7 @@ Json aggregator_json(const ConductorConfig& config, const Resources& resources,
   add_counters(json, totals.aggregator, aggregator::kCounterFields);
   add_counters(json, totals.lanes, kLaneTotalFields);
   json["policy"] = name(config.aggregator.policy.kind);
-  json["home"] = name(config.fallback.home);
+  json["home"] = name(config.rules.home);
   json["drops"] = drops_json(totals.aggregator.drops);
   return json;
 }
@@ -302,8 +302,7 @@ Json StatusReport::job_json(Job& job, const Links* explain) const {
   if (!job.tenant.empty()) json["tenant"] = job.tenant;
   if (job.reserved_until != 0)
     json["reserved_s"] = std::max<Nanos>(0, job.reserved_until - now_ns()) / 1'000'000'000;
-  if (config_.fallback.home == Home::kDedicated)
-    json["fallback_missing"] = !rules_.has_fallback(job);
+  if (config_.rules.home == Home::kDedicated) json["fallback_missing"] = !rules_.has_fallback(job);
   if (config_.aggregator.fixed_slots()) {
     json["slots"] = job.grant.slots_per_lane * job.geometry.lanes;
   } else {

@@ -25,7 +25,7 @@ admin::Queue* asked = nullptr;  ///< under `mutex`; nullptr: nobody answers
 Json ask() {
   const std::lock_guard lock(mutex);
   if (!asked) return nullptr;
-  auto answer = asked->ask(admin::GetCounters{}, "telemetry", kAnswerNs);
+  auto answer = asked->ask(admin::Question::kCounters, kAnswerNs);
   return answer ? std::move(*answer) : Json();
 }
 

@@ -2,7 +2,7 @@
 // They are asked on DPDK's threads, which wait for the conductor where it has the answer.
 #pragma once
 
-#include "control/admin/requests.h"
+#include "control/admin/queue.h"
 
 namespace ina::switchd {
 

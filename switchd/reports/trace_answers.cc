@@ -31,36 +31,35 @@ void TraceAnswers::on_trace(Client& client, const request::Trace& asked, Nanos n
   if (const std::string text = too_much_text(client, now); !text.empty()) return refuse(text);
   const auto job = find(client, asked);
   if (!job) return refuse(job.error().text);
-  const admin::BeginTrace wanted{(*job)->name, (*job)->owner(), asked.packets};
-  const auto begun =
-      tracing_.begin(wanted, client.who(), now, trusted ? std::string() : client.source());
+  const auto begun = tracing_.begin(**job, asked.packets, client.who(), now,
+                                    trusted ? std::string() : client.source());
   if (!begun)
     // Other hosts are not told for whom it traces.
-    return refuse(client.peer.remote && !trusted && begun.error().code == admin::Error::Code::kBusy
+    return refuse(client.peer.remote && !trusted && begun.error().code == AdminError::Code::kBusy
                       ? "the switch traces another job, and one at a time; try again"
                       : begun.error().text);
   turn(now);  // for whose trace it took the place of
   asked_ = Asked{.client = &client,
-                 .trace = begun->at("trace").get<uint64_t>(),
+                 .trace = *begun,
                  .began = now,
                  .until = now + static_cast<Nanos>(asked.timeout_ms) * kMsNs,
                  .look = now + kLookNs};
 }
 
 /// The job that is meant, if it is the client's. Its own of that name comes before others'.
-tl::expected<const Job*, admin::Error> TraceAnswers::find(const Client& client,
-                                                          const request::Trace& asked) const {
+tl::expected<const Job*, AdminError> TraceAnswers::find(const Client& client,
+                                                        const request::Trace& asked) const {
   const std::string own = client.owner();
   auto found = jobs_.meant(asked.job, asked.owner.empty() ? own : asked.owner);
   if (!found && asked.owner.empty()) found = jobs_.meant(asked.job, "");
   if (found && ((*found)->owner() == own || client.may_administer())) return *found;
   // The names of other tenants' jobs are none of its business.
   if (client.peer.remote && !client.administers())
-    return tl::unexpected(admin::Error{admin::Error::Code::kNotFound,
-                                       fmt::format("there is no job '{}' of {}", asked.job, own)});
+    return tl::unexpected(AdminError{AdminError::Code::kNotFound,
+                                     fmt::format("there is no job '{}' of {}", asked.job, own)});
   if (!found) return tl::unexpected(found.error());
-  return tl::unexpected(admin::Error{
-      admin::Error::Code::kInvalid,
+  return tl::unexpected(AdminError{
+      AdminError::Code::kInvalid,
       fmt::format(
           "job '{}' belongs to {}, and you are {}: its owner and administrators may trace it",
           (*found)->name, (*found)->owner(), own)});
@@ -78,14 +77,14 @@ std::string TraceAnswers::too_much_text(const Client& client, Nanos now) {
 
 void TraceAnswers::forget(const Client& client, Nanos now) {
   if (!asked_ || asked_->client != &client) return;
-  (void)tracing_.get({asked_->trace, true}, now);
+  (void)tracing_.get(asked_->trace, true, now);
   end(now);
 }
 
 void TraceAnswers::turn(Nanos now) {
   if (!asked_) return;
   asked_->look = now + kLookNs;
-  auto found = tracing_.get({asked_->trace, now >= asked_->until}, now);
+  auto found = tracing_.get(asked_->trace, now >= asked_->until, now);
   Client& client = *asked_->client;
   if (!found) {
     end(now);

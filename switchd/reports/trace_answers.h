@@ -42,8 +42,8 @@ class TraceAnswers {
     Nanos until = 0;
     Nanos look = 0;  ///< whether it is complete
   };
-  tl::expected<const Job*, admin::Error> find(const Client& client,
-                                              const control::request::Trace& asked) const;
+  tl::expected<const Job*, AdminError> find(const Client& client,
+                                            const control::request::Trace& asked) const;
   std::string too_much_text(const Client& client, Nanos now);
   void end(Nanos now);
 

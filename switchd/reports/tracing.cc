@@ -13,13 +13,13 @@ namespace ina::switchd {
 
 namespace {
 
-using Code = admin::Error::Code;
+using Code = AdminError::Code;
 using aggregator::Emission;
 using aggregator::Verdict;
 using control::Json;
 
-tl::unexpected<admin::Error> decline(Code code, std::string text) {
-  return tl::unexpected(admin::Error{code, std::move(text)});
+tl::unexpected<AdminError> decline(Code code, std::string text) {
+  return tl::unexpected(AdminError{code, std::move(text)});
 }
 
 const char* text_of(Verdict::Fate fate) {
@@ -83,13 +83,12 @@ Json packet_json(const TraceRecord& record, uint32_t lane, const std::string& po
 
 }  // namespace
 
-admin::Answer Tracing::begin(const admin::BeginTrace& request, const std::string& who, Nanos now,
-                             const std::string& source) {
-  if (request.packets < 1 || request.packets > admin::kMaxTracedPackets)
-    return decline(Code::kInvalid, fmt::format("{} packets are not in 1..{}", request.packets,
-                                               admin::kMaxTracedPackets));
-  const auto meant = jobs_.meant(request.job, request.owner);
-  if (!meant) return tl::unexpected(meant.error());
+tl::expected<uint64_t, AdminError> Tracing::begin(const Job& job, uint32_t packets,
+                                                  const std::string& who, Nanos now,
+                                                  const std::string& source) {
+  if (packets < 1 || packets > kMostPackets)
+    return decline(Code::kInvalid,
+                   fmt::format("{} packets are not in 1..{}", packets, kMostPackets));
   const bool gives_way = !source.empty();
   const bool must_wait = trace_ && (!trace_->gives_way || gives_way);
   if (must_wait && now - trace_->asked < kForgottenNs)
@@ -97,34 +96,32 @@ admin::Answer Tracing::begin(const admin::BeginTrace& request, const std::string
                                             "time; try again when that has ended",
                                             trace_->label, trace_->who));
   if (trace_) end();
-  const Job& job = **meant;
   Trace trace{.number = next_++,
               .who = who,
               .label = fmt::format("{}/{}", job.owner(), job.name),
               .job = job.id,
               .index = job.index,
-              .packets = request.packets,
+              .packets = packets,
               .gives_way = gives_way,
               .began = now,
               .asked = now,
               .lanes = {}};
   for (uint32_t lane = 0; lane < lanes_.count(); ++lane)
-    trace.lanes.push_back(std::make_unique<PacketTrace>(job.index, request.packets));
+    trace.lanes.push_back(std::make_unique<PacketTrace>(job.index, packets));
   trace_ = std::move(trace);
   lanes_.run_each([&](uint32_t lane) { return command::SetTrace{trace_->lanes[lane].get()}; });
-  logging::info("packets traced", source)("by", who)("job", trace_->label)("packets",
-                                                                           request.packets);
-  return Json{{"trace", trace_->number}};
+  logging::info("packets traced", source)("by", who)("job", trace_->label)("packets", packets);
+  return trace_->number;
 }
 
-admin::Answer Tracing::get(const admin::GetTrace& request, Nanos now) {
-  if (!trace_ || trace_->number != request.trace)
+AdminAnswer Tracing::get(uint64_t number, bool ends, Nanos now) {
+  if (!trace_ || trace_->number != number)
     return decline(Code::kNotFound, "the trace has ended: nobody asked for it in time");
   trace_->asked = now;
   size_t seen = 0;
   for (const auto& lane : trace_->lanes) seen += lane->records().size();
   const bool job_ended = has_ended(*trace_);
-  const bool done = seen >= trace_->packets || job_ended || request.end;
+  const bool done = seen >= trace_->packets || job_ended || ends;
   if (!done) return Json{{"done", false}, {"packets_seen", seen}};
   // The lanes fill it no more from here on.
   lanes_.run(command::SetTrace{nullptr});

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "control/admin/requests.h"
+#include "switchd/admin_answer.h"
 #include "switchd/conductor_config.h"
 #include "switchd/jobs/job_table.h"
 #include "switchd/lanes/lanes.h"
@@ -15,6 +15,7 @@ namespace ina::switchd {
 
 class Tracing {
  public:
+  static constexpr uint32_t kMostPackets = 4096;
   /// A client that does not ask for its trace for so long has forgotten it.
   static constexpr Nanos kForgottenNs = 5'000'000'000;
 
@@ -22,12 +23,18 @@ class Tracing {
   Tracing(const ConductorConfig& config, Lanes& lanes, const JobTable& jobs)
       : config_(config), lanes_(lanes), jobs_(jobs) {}
 
-  /// `who`: asks, for the log. `source`: of an owner (PeerCredentials::source()), by which its
-  /// lines in the log are limited; empty: an administrator asks. The trace of an owner gives way:
-  /// an administrator's may begin meanwhile, and ends it.
-  admin::Answer begin(const admin::BeginTrace& request, const std::string& who, Nanos now,
-                      const std::string& source = {});
-  admin::Answer get(const admin::GetTrace& request, Nanos now);
+  /// Has the lanes write down the next packets of a job and their verdicts; `packets`:
+  /// 1..kMostPackets, of all lanes together. Returns the trace's number. One job is traced at a
+  /// time: kBusy meanwhile. `who`: asks, for the log. `source`: of an owner
+  /// (PeerCredentials::source()), by which its lines in the log are limited; empty: an
+  /// administrator asks. The trace of an owner gives way: an administrator's may begin meanwhile,
+  /// and ends it.
+  tl::expected<uint64_t, AdminError> begin(const Job& job, uint32_t packets, const std::string& who,
+                                           Nanos now, const std::string& source = {});
+  /// The state of a trace, to be asked every second at least. `ends`: the packets so far will do.
+  /// Answer: done; with it, and then the trace is no more: job, id, wanted, complete (as many as
+  /// wanted), job_ended, packets (docs/administration.md has their fields).
+  AdminAnswer get(uint64_t number, bool ends, Nanos now);
 
  private:
   struct Trace {

@@ -19,7 +19,7 @@ class ParkTest : public PolicyTest {
     spec.workers = 3;
     spec.window = window_;
     jobs_.back().hold(window_);
-    spec.home = home;
+    spec.rules.home = home;
     spec.instance = kInstance;
     spec.park_after = kParkAfter;
     spec.park_pressure = pressure_;

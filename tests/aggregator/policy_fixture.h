@@ -89,8 +89,8 @@ class PolicyTest : public testing::Test {
     spec.window = kWindow;
     spec.start = first;
     spec.quota = quota;
-    spec.priority_max = priority_max;
-    spec.home = home;
+    spec.rules.priority_max = priority_max;
+    spec.rules.home = home;
     spec.instance = kInstance;
     spec.results = reinterpret_cast<std::byte*>(jobs_.back().results.data());
     spec.seen = jobs_.back().seen.data();

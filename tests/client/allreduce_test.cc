@@ -316,9 +316,9 @@ TEST(AllReduce, WindowsFarLargerThanTheArray) {
 #endif
   TestSwitch sw({.slots = 64, .conductor = [](switchd::ConductorConfig& config) {
                    config.aggregator.policy.kind = scheduler::PolicyKind::kEsa;
-                   config.fallback.home = Home::kWorkers;
+                   config.rules.home = Home::kWorkers;
                    config.jobs.window_bytes = 16 << 20;
-                   config.congestion.aggregator_window = false;
+                   config.rules.aggregator_window = false;
                  }});
   const auto bypassed = [&] { return sw.status()["aggregator"]["bypassed"].get<uint64_t>(); };
   on_ranks(

@@ -31,7 +31,7 @@ Overheads run_once(int world, uint64_t block_bytes) {
                  .slot_bytes = kSlotBytes,
                  .slots_per_job = 2 * kWindow,
                  .conductor = [](switchd::ConductorConfig& config) {
-                   config.recovery.rto_min_ns = config.recovery.rto_max_ns = 10'000'000'000;
+                   config.rules.rto_min_ns = config.rules.rto_max_ns = 10'000'000'000;
                  }});
   std::mutex mutex;
   Overheads overheads;

@@ -306,7 +306,7 @@ class Collectives : public testing::TestWithParam<Shape> {
             .lanes = shape.lanes,
             .conductor = [shape](switchd::ConductorConfig& config) {
               config.aggregator.policy.kind = shape.policy;
-              config.fallback.home = shape.home;
+              config.rules.home = shape.home;
             }};
   }
 };

@@ -135,7 +135,7 @@ inline SwitchOptions shared_slots(uint32_t slots = 128, Home home = Home::kWorke
   options.slots = slots;
   options.conductor = [home](switchd::ConductorConfig& config) {
     config.aggregator.policy.kind = scheduler::PolicyKind::kEsa;
-    config.fallback.home = home;
+    config.rules.home = home;
   };
   return options;
 }

@@ -141,7 +141,7 @@ class ProgressTest : public testing::Test {
     EngineConfig config;
     config.window = 8;
     config.slot_bytes = 256;
-    config.rto_min_ns = config.rto_max_ns = 10 * kLongNs;  // nothing gets lost
+    config.rules.rto_min_ns = config.rules.rto_max_ns = 10 * kLongNs;  // nothing gets lost
     return config;
   }
   /// An operation of one fragment.

@@ -263,7 +263,7 @@ TEST(ReproducibleAllReduce, ProductsAndFloat64AreReducedInTheOrderOfRanks) {
                        .lanes = slots == 8 ? 1u : 2u,
                        .conductor = [&](switchd::ConductorConfig& config) {
                          config.aggregator.policy.kind = scheduler::PolicyKind::kEsa;
-                         config.fallback.home = home.value;
+                         config.rules.home = home.value;
                        }});
         on_ranks(sw, world, [&](Context& context, int rank) {
           for (const size_t count : kCounts) {

@@ -571,9 +571,11 @@ log: {level: critical, format: json, file: /var/log/ina.log}
       8192,
       {scheduler::PolicyKind::kEsa, false, scheduler::Decay::kTime, 3'000'000, true, 8}};
   expected.static_pools = {1024};
-  expected.fallback = {Home::kSpill};
-  expected.recovery = {5'000'000, 1'000'000'000};
-  expected.congestion = {false, true};
+  expected.rules = {.home = Home::kSpill,
+                    .ecn = false,
+                    .aggregator_window = true,
+                    .rto_min_ns = 5'000'000,
+                    .rto_max_ns = 1'000'000'000};
   expected.jobs = {1 << 20, 16, 1024, 100, 2ull << 30};
   expected.switchd = {64, 512, IdleMode::kBackoff, 4096};
   expected.eal = {

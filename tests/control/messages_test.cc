@@ -42,7 +42,7 @@ answer::Place place() {
 answer::Joined joined() {
   answer::Joined joined;
   joined.place = place();
-  joined.rules = {.policy = "esa", .home = "workers", .rto_min_us = 1, .rto_max_us = 2};
+  joined.rules = {.policy = scheduler::PolicyKind::kEsa, .rto_min_ns = 1'000, .rto_max_ns = 2'000};
   return joined;
 }
 
@@ -139,7 +139,7 @@ std::vector<Golden> goldens() {
 
   answer::Joined by_shm = joined();
   by_shm.place.shm = answer::ShmEnd{4, 1, 2, 3, 4};
-  by_shm.rules.help = answer::Help{.in_switch = 8, .park_room = 0};
+  by_shm.help = answer::Help{.in_switch = 8, .park_room = 0};
   says(by_shm,
        R"({"aggregator_window":true,"ecn":true,"epoch":4096,"home":"workers","in_switch":8,)"
        R"("instance":0,"job_id":5,"job_key":18446744073709551615,"lanes":2,"library":"0.1.0",)"

@@ -52,9 +52,9 @@ class CollectivesTest : public testing::Test {
     config.window = window;
     config.slot_bytes = kPerFragment * 4;
     config.lanes = lanes;
-    config.fixed_slots = false;
-    config.home = Home::kDedicated;
-    config.rto_min_ns = kRto;
+    config.rules.policy = scheduler::PolicyKind::kFcfs;
+    config.rules.home = Home::kDedicated;
+    config.rules.rto_min_ns = kRto;
     engine_.emplace(config);
   }
 
@@ -323,7 +323,7 @@ TEST_F(CollectivesTest, ARunOfBareResultsGoesOnOverItsOwnFragments) {
 /// half of W is under way at most, once half of that is.
 TEST_F(CollectivesTest, ASmallWindowWantsItsResultsAtOnceWhenHalfOfItIsUsed) {
   EngineConfig config = engine_->config();
-  config.congestion_window = true;
+  config.rules.ecn = true;
   config.window = 64;
   engine_.emplace(config);
   std::vector<Block> blocks;
@@ -362,7 +362,7 @@ TEST_F(CollectivesTest, ASmallWindowWantsItsResultsAtOnceWhenHalfOfItIsUsed) {
 /// They take no place in the window: what is under way would look small beside it.
 TEST_F(CollectivesTest, FragmentsThatAWorkerAddsNothingToMakeNoWindowLarger) {
   EngineConfig config = engine_->config();
-  config.congestion_window = config.lossy_link = true;
+  config.rules.ecn = config.lossy_link = true;
   config.window = 64;
   engine_.emplace(config);
   std::vector<Block> blocks;

@@ -11,11 +11,11 @@ EngineConfig config() {
   EngineConfig config;
   config.window = 16;
   config.slot_bytes = 256;
-  config.fixed_slots = false;
-  config.home = Home::kDedicated;
+  config.rules.policy = scheduler::PolicyKind::kFcfs;
+  config.rules.home = Home::kDedicated;
   config.lossy_link = true;
-  config.rto_min_ns = kRto;
-  config.rto_max_ns = 8 * kRto;
+  config.rules.rto_min_ns = kRto;
+  config.rules.rto_max_ns = 8 * kRto;
   return config;
 }
 
@@ -59,8 +59,8 @@ TEST_F(DeadlinesTest, ALinkThatLosesMakesImpatientForSomeWindows) {
 
 TEST_F(DeadlinesTest, WithSlotsOfItsOwnNothingIsAskedSooner) {
   EngineConfig fixed = config();
-  fixed.fixed_slots = true;
-  flow_.play_by(fixed);
+  fixed.rules.policy = scheduler::PolicyKind::kStatic;
+  flow_.play_by(fixed.rules);
   deadlines_.link_loses(Seq{0});
   EXPECT_TRUE(deadlines_.lost_lately(Seq{0}));
   EXPECT_FALSE(deadlines_.loses_now(Seq{0}));

@@ -33,8 +33,8 @@ class EngineTest : public testing::Test {
     config.window = 4;
     config.slot_bytes = 256;  // 64 float32 a fragment
     config.lanes = 2;
-    config.rto_min_ns = kRto;
-    config.rto_max_ns = 8 * kRto;
+    config.rules.rto_min_ns = kRto;
+    config.rules.rto_max_ns = 8 * kRto;
     return config;
   }
 
@@ -74,8 +74,8 @@ class EngineTest : public testing::Test {
   static EngineConfig wide_config() {
     EngineConfig wide = config();
     wide.window = 256;
-    wide.fixed_slots = false;
-    wide.home = Home::kDedicated;
+    wide.rules.policy = scheduler::PolicyKind::kFcfs;
+    wide.rules.home = Home::kDedicated;
     return wide;
   }
 

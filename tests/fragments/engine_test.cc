@@ -142,7 +142,7 @@ TEST_F(LossyLinkTest, WhatIsInFlightIsCappedUnlessStragglersGetHelp) {
     EngineConfig shared = config();
     shared.window = 256;
     shared.lossy_link = true;
-    shared.fixed_slots = false;
+    shared.rules.policy = scheduler::PolicyKind::kFcfs;
     shared.in_switch = in_switch;
     shared.window_cap = window_cap;
     engine_.emplace(shared);
@@ -167,8 +167,8 @@ TEST_F(LossyLinkTest, SplitsCountUnlessTheyMeetInTheSwitch) {
     EngineConfig split = config();
     split.window = 256;
     split.lossy_link = true;
-    split.fixed_slots = false;
-    split.home = home;
+    split.rules.policy = scheduler::PolicyKind::kFcfs;
+    split.rules.home = home;
     engine_.emplace(split);
     submit(64 * 1000);
     Nanos now = 0;
@@ -254,7 +254,7 @@ TEST_F(LossyLinkTest, ALossShrinksTheWindowFurtherWhenRoundTripsTellOfQueues) {
   EngineConfig patient = config();
   patient.window = 256;
   patient.lossy_link = true;
-  patient.rto_min_ns = patient.rto_max_ns = 60'000'000'000;
+  patient.rules.rto_min_ns = patient.rules.rto_max_ns = 60'000'000'000;
   engine_.emplace(patient);
   submit(64 * 100'000);
   Nanos now = 0;
@@ -279,7 +279,7 @@ uint8_t priority_with(const scheduler::Hints& hints, uint8_t priority_max = 255)
   EngineConfig config;
   config.window = 4;
   config.slot_bytes = 256;
-  config.priority_max = priority_max;
+  config.rules.priority_max = priority_max;
   Engine engine(config);
   std::vector<float> data(64);
   auto* bytes = reinterpret_cast<std::byte*>(data.data());

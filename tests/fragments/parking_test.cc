@@ -39,8 +39,8 @@ class ParkingTest : public testing::Test {
     config.window = 16;
     config.in_switch = 4;
     config.slot_bytes = kPerFragment * 4;
-    config.fixed_slots = false;
-    config.home = Home::kDedicated;
+    config.rules.policy = scheduler::PolicyKind::kFcfs;
+    config.rules.home = Home::kDedicated;
     config.park_room = kRoom;
     return config;
   }
@@ -48,7 +48,7 @@ class ParkingTest : public testing::Test {
     EngineConfig all = config();
     all.results_stay = more.results_stay;
     all.lossy_link = more.lossy_link;
-    if (more.home == Home::kSpill) all.home = Home::kSpill;
+    if (more.rules.home == Home::kSpill) all.rules.home = Home::kSpill;
     if (more.in_switch != 0) all.in_switch = more.in_switch;
     engine_.emplace(all);
     data_.assign(40 * kPerFragment, 1);
@@ -174,14 +174,14 @@ TEST_F(ParkingTest, ItIsAskedForLateUntilALaterResultSaysThatAllHaveSentIt) {
   send();
   for (uint64_t seq = 0; seq < 3; ++seq) receive(Type::kParked, seq, 0b011_workers);
   receive(Type::kResult, 3, 0b111_workers, {5}, Origin::kSwitch);
-  EXPECT_EQ(queries(timing.rto_min_ns / 2), 0);
-  EXPECT_EQ(queries(timing.rto_min_ns / 5 * 6), 3) << "they are lost, or must come soon";
+  EXPECT_EQ(queries(timing.rules.rto_min_ns / 2), 0);
+  EXPECT_EQ(queries(timing.rules.rto_min_ns / 5 * 6), 3) << "they are lost, or must come soon";
 
   start({});
   send();
   receive(Type::kResult, 0, 0b111_workers, {5}, Origin::kSwitch);
   for (uint64_t seq = 1; seq < 4; ++seq) receive(Type::kParked, seq, 0b011_workers);
-  EXPECT_EQ(queries(2 * timing.rto_min_ns), 0) << "who knows whether all have sent them";
+  EXPECT_EQ(queries(2 * timing.rules.rto_min_ns), 0) << "who knows whether all have sent them";
 }
 
 TEST_F(ParkingTest, WhereLinksLoseTheSwitchIsAskedForIt) {
@@ -192,7 +192,7 @@ TEST_F(ParkingTest, WhereLinksLoseTheSwitchIsAskedForIt) {
   receive(Type::kParked, 0, 0b011_workers);
   receive(Type::kResult, 3, 0b111_workers, {5}, Origin::kSwitch);
   std::vector<TxPacket> questions;
-  for (const TxPacket& packet : send(2 * lossy.rto_min_ns))
+  for (const TxPacket& packet : send(2 * lossy.rules.rto_min_ns))
     if (packet.message.type == Type::kQuery && packet.message.seq == 0) questions.push_back(packet);
   ASSERT_EQ(questions.size(), 1u);
   EXPECT_NE(questions[0].message.flags & wire::kFlagQuick, 0);
@@ -211,7 +211,7 @@ TEST_F(ParkingTest, WhereLinksMayLoseNobodyWaitsForATimeOutOnceAllHaveSentIt) {
     if (parked_first) receive(Type::kParked, 0, 0b011_workers);
     receive(Type::kResult, 3, 0b111_workers, {5}, Origin::kSwitch);
     if (!parked_first) receive(Type::kParked, 0, 0b011_workers);
-    EXPECT_TRUE(std::ranges::any_of(send(lossy.rto_min_ns / 2), [](const TxPacket& packet) {
+    EXPECT_TRUE(std::ranges::any_of(send(lossy.rules.rto_min_ns / 2), [](const TxPacket& packet) {
       return packet.message.type == Type::kQuery && packet.message.seq == 0;
     }));
   }
@@ -237,7 +237,7 @@ TEST_F(ParkingTest, ItSaysThatItsWindowIsFull) {
 
 TEST_F(ParkingTest, MarksOnWhatTheSwitchKeptSlowOnlyWhoSentLast) {
   EngineConfig spill;
-  spill.home = Home::kSpill;
+  spill.rules.home = Home::kSpill;
   spill.in_switch = 16;
   start(spill);
   send();

@@ -87,8 +87,8 @@ TEST_F(EngineTest, WhatACrowdHasLostIsNotRecoveredAtTheCrowdsPace) {
   constexpr uint32_t kFragments = 1000;
   EngineConfig shared = config();
   shared.window = 1024;
-  shared.fixed_slots = false;
-  shared.home = Home::kDedicated;
+  shared.rules.policy = scheduler::PolicyKind::kFcfs;
+  shared.rules.home = Home::kDedicated;
   engine_.emplace(shared);
   const Operation* operation = submit(64 * kFragments);
   std::vector<TxPacket> sent;
@@ -122,10 +122,10 @@ class LossRecoveryTest : public LossyLinkTest {
     shared.in_switch = in_switch;
     shared.window = 256;
     shared.lossy_link = true;
-    shared.fixed_slots = false;
-    shared.home = Home::kDedicated;
-    shared.rto_min_ns = 100'000'000;
-    shared.rto_max_ns = 200'000'000;
+    shared.rules.policy = scheduler::PolicyKind::kFcfs;
+    shared.rules.home = Home::kDedicated;
+    shared.rules.rto_min_ns = 100'000'000;
+    shared.rules.rto_max_ns = 200'000'000;
     engine_.emplace(shared);
   }
   size_t questions_for(const TxPacket& fragment, Nanos now) {

@@ -39,6 +39,7 @@ test::TestSwitch& the_switch() {
          .slot_bytes = 256,
          .slots_per_job = 16,
          .max_jobs = 4,
+         .administered = true,
          .conductor = [tokens](switchd::ConductorConfig& config) {
            config.control.listen = "127.0.0.1:0";
            config.control.token_file = tokens;
@@ -53,13 +54,13 @@ test::TestSwitch& the_switch() {
 /// The ticket of a job that waits for its workers.
 std::string ticket() {
   static std::string known;
-  admin::CreateJob request;
+  control::request::CreateJob request;
   request.name = "t";
   request.workers = 2;
   request.tenant = "uid:7";
-  request.ttl_ns = admin::kMaxTtlNs;
-  const auto made = the_switch().conductor().admin().ask(request, "fuzz", kDeadlineNs);
-  INA_FUZZ_CHECK(made || made.error().code == admin::Error::Code::kExists);
+  request.ttl_ns = control::request::kMaxTtlNs;
+  const auto made = the_switch().administer(request);
+  INA_FUZZ_CHECK(made || made.error().text == "there is a job 't' of uid:7 already");
   if (made) known = made->at("ticket");
   return known;
 }

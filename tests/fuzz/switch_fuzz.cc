@@ -88,8 +88,8 @@ class Run {
     spec.window = window_;
     spec.pool = {index * pool_slots(), pool_slots(), shape_.lanes, shape_.lane};
     spec.quota = {input_.below(shape_.slots / kJobs + 1), 1 + input_.below(shape_.slots)};
-    spec.priority_max = static_cast<uint8_t>(std::max<uint32_t>(1, input_.byte()));
-    spec.home = home_;
+    spec.rules.priority_max = static_cast<uint8_t>(std::max<uint32_t>(1, input_.byte()));
+    spec.rules.home = home_;
     job.results.resize(2 * size_t{window_} * shape_.slot_bytes / sizeof(Line));
     spec.results = std::as_writable_bytes(std::span(job.results)).data();
     job.seen.resize(JobSpec::seen_words(window_, shape_.lanes));

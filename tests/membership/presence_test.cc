@@ -1,4 +1,4 @@
-// Whether the switch is there, and the text for those that wait for it.
+// Presence knows whether the switch is there, and has the text for those that wait for it.
 #include "membership/presence.h"
 
 #include <gtest/gtest.h>

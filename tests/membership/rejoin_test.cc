@@ -70,7 +70,7 @@ class LostMember final : public ReturningMember {
   bool going_on() const override { return going_on_.load(); }
   int wake_fd() const override { return wake_.get(); }
   void drain_wakes() override { drain_event(wake_.get()); }
-  const client::EngineConfig& rules() const override { return rules_; }
+  const client::EngineConfig& engine_config() const override { return config_; }
   request::Rejoin rejoin_message() const override { return {}; }
   void on_registered(const answer::Registered&) override {}
   void come_back(const client::EngineConfig&, std::unique_ptr<client::Transport>,
@@ -90,7 +90,7 @@ class LostMember final : public ReturningMember {
  private:
   std::atomic<bool> going_on_{true};
   const Fd wake_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-  const client::EngineConfig rules_{};
+  const client::EngineConfig config_{};
 };
 
 class RejoinTest : public testing::Test {

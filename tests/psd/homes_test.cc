@@ -27,7 +27,7 @@ TEST_P(Homes, JobsThatCompeteGetTheirSums) {
   options.lanes = 2;
   options.conductor = [](switchd::ConductorConfig& config) {
     config.aggregator.policy.kind = GetParam().policy;
-    config.fallback.home = GetParam().home;
+    config.rules.home = GetParam().home;
     config.jobs.window_bytes = 128 * 1024;
   };
   TestSwitch sw(options);

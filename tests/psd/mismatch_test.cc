@@ -62,7 +62,7 @@ class Mismatch : public testing::TestWithParam<Case> {
     options.policy.decay = scheduler::Decay::kNone;  // the slot stays with its holder
     options.conductor = [](switchd::ConductorConfig& config) {
       config.aggregator.policy.kind = value_in(scheduler::kPolicyNames, GetParam().policy).value();
-      config.fallback.home = GetParam().home;
+      config.rules.home = GetParam().home;
       config.jobs.window_bytes = 64 * 1024;
       config.jobs.priority_max = 1;
     };

@@ -38,7 +38,7 @@ TestSwitch::Options dedicated(uint32_t slots) {
   options.lanes = 2;
   options.conductor = [](switchd::ConductorConfig& config) {
     config.aggregator.policy.kind = scheduler::PolicyKind::kEsa;
-    config.fallback.home = Home::kDedicated;
+    config.rules.home = Home::kDedicated;
     config.jobs.window_bytes = 256 * 1024;
   };
   return options;

@@ -112,9 +112,8 @@ Rack::Rack(const Script& script) : script_(script), switch_(std::make_unique<Swi
       engine.epoch = job.epoch;
       engine.window = config.window;
       engine.slot_bytes = kSlotBytes;
-      engine.fixed_slots = !scheduler::traits(script_.policy.kind).hashed;
-      engine.home = script_.home;
-      engine.priority_max = config.priority;
+      engine.rules = {
+          .priority_max = config.priority, .policy = script_.policy.kind, .home = script_.home};
       engine.park_room = config.park_room;
       if (config.park_after != 0) engine.in_switch = config.window;
       worker.engine = std::make_unique<client::Engine>(engine);
@@ -159,7 +158,7 @@ void Rack::add_to_switch(Job& job) {
   for (uint32_t i = 0; i < job.index; ++i) spec.pool.first_slot += 2 * jobs_[i]->config.window;
   spec.pool.slots = 2 * job.config.window;
   spec.quota = job.config.quota;
-  spec.home = script_.home;
+  spec.rules.home = script_.home;
   spec.instance = job.instance;
   if (job.config.park_after != 0) {
     job.parked_at.assign(job.seen.size(), 0);

@@ -30,10 +30,13 @@ struct SwitchOptions {
   IdleMode idle = IdleMode::kAuto;
   Nanos rejoin_timeout_ns = 10'000'000'000;
   scheduler::PolicyOptions policy = {};  ///< its kind follows from the conductor's
+  bool administered = false;             ///< administrators are listened to
   /// Sets all else that is to differ from the defaults.
   std::function<void(switchd::ConductorConfig&)> conductor = {};
   /// Called on each lane's thread before it polls.
   std::function<void()> on_lane_thread = {};
+  /// Filled by the first lane from the beginning; it must outlive the switch.
+  switchd::PacketTrace* trace = nullptr;
 };
 
 /// `FramePort`: the type of its Ethernet ports, of which its lanes have as many as the config.
@@ -61,7 +64,7 @@ class BasicTestSwitch {
     config.switchd.max_groups = options.max_groups;
     config.switchd.max_groups_per_user = options.max_groups;
     config.control.rejoin_timeout_ns = options.rejoin_timeout_ns;
-    config.recovery.rto_min_ns = 2'000'000;  // loopback's times are short, and tests wait for some
+    config.rules.rto_min_ns = 2'000'000;  // loopback's times are short, and tests wait for some
     // On a busy machine the conductor's time passes without anybody's doing.
     config.work.burst_ns = 3'600'000'000'000;
     auto doorman = control::Doorman::start();
@@ -69,6 +72,7 @@ class BasicTestSwitch {
     doorman_ = std::move(*doorman);
     auto state = switchd::StateFile::open(state_path());
     ASSERT_TRUE(state) << state.error().text;
+    if (options.administered) config.admin.socket = admin_path();
     if (options.conductor) options.conductor(config);
     std::vector<switchd::LaneLink*> links;
     for (uint32_t i = 0; i < options.lanes; ++i) {
@@ -95,6 +99,7 @@ class BasicTestSwitch {
         if (options_.on_lane_thread) options_.on_lane_thread();
         raw->run();
       });
+    if (options.trace) run(switchd::command::SetTrace{options.trace}, *links_.front());
     conductor_thread_ = std::thread([this] { conductor_->run(); });
   }
 
@@ -102,11 +107,7 @@ class BasicTestSwitch {
     if (!conductor_thread_.joinable()) return;
     conductor_->stop();
     conductor_thread_.join();
-    for (auto& link : links_) {
-      switchd::Posted<switchd::command::Stop> stop;
-      link->post(&stop);
-      while (!stop.done.load()) ::usleep(100);
-    }
+    for (auto& link : links_) run(switchd::command::Stop{}, *link);
     for (auto& thread : threads_) thread.join();
     conductor_.reset();  // lets go of the state file
     doorman_.reset();
@@ -119,6 +120,7 @@ class BasicTestSwitch {
 
   std::string socket_path() const { return folder_ + "switch.sock"; }
   std::string state_path() const { return folder_ + "switch.sock.state"; }
+  std::string admin_path() const { return folder_ + "admin.sock"; }
   std::string url() const { return "shm:" + socket_path(); }
   /// Where workers on other hosts would join, if `conductor` set listen.
   std::string tcp_address() const {
@@ -136,12 +138,25 @@ class BasicTestSwitch {
     EXPECT_TRUE(status) << status.error().text;
     return status ? *status : control::Json::object();
   }
+  /// As inactl asks.
+  Result<control::Json> administer(const control::request::Message& message) const {
+    return control::administer(admin_path(), message, 10'000'000'000, {});
+  }
 
  private:
   using ConductorConfig = switchd::ConductorConfig;
   struct alignas(64) Line {
     std::byte bytes[64];
   };
+
+  /// While the conductor's thread does not run.
+  template <class Command>
+  static void run(const Command& command, switchd::LaneLink& lane) {
+    switchd::Posted<Command> posted(command);
+    lane.post(&posted);
+    while (!posted.done.load()) ::usleep(100);
+  }
+
   std::optional<TempDir> own_folder_;
   Options options_;
   std::string folder_;  ///< ends in a slash

@@ -66,7 +66,7 @@ class DroppedTest : public testing::Test {
     config.control.allow_anonymous = true;
     // On a busy machine the conductor's time passes without anybody's doing.
     config.work.burst_ns = 3'600'000'000'000;
-    config.fallback.home = home;
+    config.rules.home = home;
     config.frame_ports = {{port_name_, kPort}, {"eth1", {{2, 0, 0, 0, 0, 8}, 0x0a000002, 7584}}};
     auto state = switchd::StateFile::open(folder_ / "state");
     ASSERT_TRUE(state);

@@ -51,7 +51,7 @@ test::SwitchOptions dedicated(const std::function<void(switchd::ConductorConfig&
   test::SwitchOptions options;
   options.conductor = [more](switchd::ConductorConfig& config) {
     config.aggregator.policy.kind = scheduler::PolicyKind::kEsa;
-    config.fallback.home = Home::kDedicated;
+    config.rules.home = Home::kDedicated;
     config.jobs.window_bytes = 16 * 1024;
     config.frame_ports = {{.name = "eth0", .address = kPort, .multicast = true}};
     if (more) more(config);
@@ -365,7 +365,7 @@ TEST_F(FallbackOfUsers, KeepConnectionsForItAndForNobodyElse) {
 
 TEST_F(FallbackOfUsers, AreChargedForItsMemoryAndItsConnection) {
   const auto charged = [&](Home home) {
-    start([home](switchd::ConductorConfig& config) { config.fallback.home = home; });
+    start([home](switchd::ConductorConfig& config) { config.rules.home = home; });
     const Json joined = join_as(kAlice, "job");
     EXPECT_EQ(joined["type"], "joined") << joined;
     const Json tenant = sw_->status()["tenants"][0];
@@ -388,7 +388,7 @@ TEST_F(FallbackOfUsers, AreRefusedWhatItsMemoryTakesBeyondTheirs) {
   constexpr uint64_t kBytes = 300 * 1024;
   const auto limited = [&](Home home) {
     start([home](switchd::ConductorConfig& config) {
-      config.fallback.home = home;
+      config.rules.home = home;
       config.tenants = {{.name = "uid:12345", .memory_bytes = kBytes}};
     });
     const Json answer = join_as(kAlice, "job");

@@ -10,7 +10,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using Code = admin::Error::Code;
+using Code = AdminError::Code;
 
 class JobTableTest : public testing::Test {
  protected:

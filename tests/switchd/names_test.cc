@@ -11,6 +11,7 @@
 namespace ina::switchd {
 namespace {
 
+namespace request = control::request;
 using control::Json;
 using test::as_user;
 using test::frame_join;
@@ -18,7 +19,6 @@ using test::Peer;
 using test::TestSwitch;
 using testing::AllOf;
 using testing::HasSubstr;
-using Code = admin::Error::Code;
 
 constexpr Nanos kSecond = 1'000'000'000;
 constexpr uid_t kAlice = 12345, kBob = 12346;
@@ -29,6 +29,7 @@ class NamesTest : public testing::Test {
     if (::geteuid() != 0) GTEST_SKIP() << "being several users takes root";
     ::chmod((folder_ / "").c_str(), 0755);
     TestSwitch::Options options;
+    options.administered = true;
     options.conductor = [](ConductorConfig& config) {
       config.control.mode = 0666;
       config.frame_ports = {{"eth0", {{2, 0, 0, 0, 0, 9}, 0x0a000001, 7584}}};
@@ -45,11 +46,13 @@ class NamesTest : public testing::Test {
     as_user(uid, [&] { answer = peers_.emplace_back(sw_->socket_path()).ask(message); });
     return answer;
   }
-  admin::Answer administer(admin::Request request) {
-    return sw_->conductor().admin().ask(std::move(request), "a test", 10 * kSecond);
+  Result<Json> administer(const request::Message& message) { return sw_->administer(message); }
+  std::string refusal(const request::Message& message) {
+    const auto answer = administer(message);
+    return answer ? "it was done" : answer.error().text;
   }
   std::string create(const std::string& tenant) {
-    admin::CreateJob request;
+    request::CreateJob request;
     request.name = "default";
     request.workers = 2;
     request.tenant = tenant;
@@ -144,9 +147,8 @@ TEST_F(NamesTest, EachUserComesBackToItsOwnJobAfterARestart) {
 TEST_F(NamesTest, ATicketNamesOneJobWhateverOthersAreCalled) {
   const std::string of_alice = create("uid:12345");
   const std::string of_red = create("red");
-  EXPECT_EQ(
-      administer(admin::CreateJob{"default", 2, "red", 0, 0, 255, 0, 60 * kSecond}).error().code,
-      Code::kExists);
+  EXPECT_EQ(refusal(request::CreateJob{"default", 2, "red", 0, 0, 255, 0, 60 * kSecond}),
+            "there is a job 'default' of red already");
   Json message = join(0, 2);
   message["ticket"] = of_red;
   const Json in_red = ask_as(kBob, message);
@@ -160,22 +162,19 @@ TEST_F(NamesTest, ATicketNamesOneJobWhateverOthersAreCalled) {
 
 TEST_F(NamesTest, AdministratorsSayWhoseJobTheyMean) {
   for (const uid_t uid : {kAlice, kBob}) ASSERT_EQ(ask_as(uid, join(0, 2))["type"], "joined");
-  const auto ambiguous = administer(admin::AbortJob{"default", ""});
-  ASSERT_FALSE(ambiguous);
-  EXPECT_EQ(ambiguous.error().code, Code::kInvalid);
-  EXPECT_THAT(ambiguous.error().text,
+  EXPECT_THAT(refusal(request::AbortJob{"default", ""}),
               AllOf(HasSubstr("2 jobs"), HasSubstr("uid:12345, uid:12346")));
-  EXPECT_FALSE(administer(admin::KickWorker{"default", 0, ""}));
-  EXPECT_EQ(administer(admin::AbortJob{"default", "", "red"}).error().code, Code::kNotFound);
-  EXPECT_EQ(administer(admin::AbortJob{"red/default", ""}).error().code, Code::kNotFound);
+  EXPECT_FALSE(administer(request::KickWorker{"default", 0, ""}));
+  EXPECT_EQ(refusal(request::AbortJob{"default", "", "red"}), "there is no job 'default' of red");
+  EXPECT_EQ(refusal(request::AbortJob{"red/default", ""}), "there is no job 'red/default'");
   EXPECT_EQ(jobs(), 2u);
-  EXPECT_TRUE(administer(admin::AbortJob{"uid:12345/default", ""}));
+  EXPECT_TRUE(administer(request::AbortJob{"uid:12345/default", ""}));
   EXPECT_EQ(sw_->status()["jobs"][0]["owner"], "uid:12346");
-  EXPECT_TRUE(administer(admin::KickWorker{"default", 0, ""})) << "there is one left";
+  EXPECT_TRUE(administer(request::KickWorker{"default", 0, ""})) << "there is one left";
   ASSERT_EQ(ask_as(kAlice, join(0, 2, "a/b"))["type"], "joined");
-  EXPECT_TRUE(administer(admin::AbortJob{"a/b", ""})) << "a name may have a slash";
+  EXPECT_TRUE(administer(request::AbortJob{"a/b", ""})) << "a name may have a slash";
   ASSERT_EQ(ask_as(kAlice, join(0, 2))["type"], "joined");
-  EXPECT_TRUE(administer(admin::AbortJob{"default", "", "uid:12345"}));
+  EXPECT_TRUE(administer(request::AbortJob{"default", "", "uid:12345"}));
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 namespace ina {
 namespace {
 
+namespace request = control::request;
 using control::Json;
 using test::CertificateFiles;
 using test::frame_join;
@@ -37,6 +38,7 @@ class RemoteTlsTest : public testing::Test {
   }
   TestSwitch::Options options(const Change& change = {}) const {
     TestSwitch::Options options;
+    options.administered = true;
     options.conductor = [this, change](switchd::ConductorConfig& config) {
       config.control.listen = "127.0.0.1:0";
       config.control.tls = {own_.certificate, own_.key, authority_.file()};
@@ -120,12 +122,12 @@ TEST_F(RemoteTlsTest, WithoutACertificateTokensWorkWhereItIsOptional) {
 
 TEST_F(RemoteTlsTest, ATicketOpensItsJobToAnyCertificate) {
   TestSwitch sw(options());
-  admin::CreateJob request;
+  request::CreateJob request;
   request.name = "job";
   request.workers = 2;
   request.tenant = "vision";
   request.ttl_ns = 60'000'000'000;
-  const auto made = sw.conductor().admin().ask(request, "a test", kTimeoutNs);
+  const auto made = sw.administer(request);
   ASSERT_TRUE(made);
   const std::string ticket = made->at("ticket");
   EXPECT_EQ(worker_of(sw, "host-7").ask(frame_join("ticket", ticket, 0))["type"], "joined");
@@ -206,9 +208,7 @@ TEST_F(RemoteTlsTest, AllMessagesOfARecordAreRead) {
 
 TEST_F(RemoteTlsTest, CertificatesAreReadAgain) {
   TestSwitch sw(options());
-  const auto reload = [&] {
-    return sw.conductor().admin().ask(admin::Reload{}, "a test", kTimeoutNs);
-  };
+  const auto reload = [&] { return sw.administer(request::Reload{}); };
   const Peer before = worker_of(sw, "vision");
   ASSERT_EQ(before.ask(join(0))["type"], "joined");
   test::CertificateAuthority next(folder_, "next");

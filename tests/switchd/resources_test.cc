@@ -64,11 +64,11 @@ TEST(Resources, TheWindowIsBytesAndNotBoundToTheSlots) {
 
 TEST(Resources, WorkersAreToldTheRules) {
   TestSwitch sw(shared([](switchd::ConductorConfig& config) {
-    config.fallback.home = Home::kWorkers;
-    config.recovery.rto_min_ns = 1'234'000;
-    config.recovery.rto_max_ns = 5'678'000;
-    config.congestion.ecn = false;
-    config.congestion.aggregator_window = true;
+    config.rules.home = Home::kWorkers;
+    config.rules.rto_min_ns = 1'234'000;
+    config.rules.rto_max_ns = 5'678'000;
+    config.rules.ecn = false;
+    config.rules.aggregator_window = true;
     config.jobs.priority_max = 99;
   }));
   const Joined job = join(sw, "job");

@@ -127,7 +127,7 @@ SwitchOptions options_of(const Setup& setup, Nanos rejoin_timeout_ns) {
   options.rejoin_timeout_ns = rejoin_timeout_ns;
   options.conductor = [setup](switchd::ConductorConfig& config) {
     config.aggregator.policy.kind = setup.policy;
-    config.fallback.home = setup.home;
+    config.rules.home = setup.home;
     config.jobs.window_bytes = setup.window_bytes;
     config.jobs.memory_bytes = setup.memory_bytes;
     config.tenants = setup.tenants;

@@ -163,7 +163,7 @@ TEST_F(RestoreTest, JobsOfPoolsShareSlots) {
 }
 
 TEST_F(RestoreTest, WhoLooksForTheFallbackElsewhereDoesNotComeBack) {
-  config_.fallback.home = Home::kSpill;
+  config_.rules.home = Home::kSpill;
   SavedJob other = sample(1);
   other.home = "workers";
   SavedJob same = sample(2);

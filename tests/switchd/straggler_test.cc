@@ -40,7 +40,7 @@ TestSwitch::Options options_of(const Way& way) {
   options.lanes = way.lanes;
   options.conductor = [way](switchd::ConductorConfig& config) {
     config.aggregator.policy.kind = value_in(scheduler::kPolicyNames, way.policy).value();
-    config.fallback.home = way.home;
+    config.rules.home = way.home;
     config.jobs.window_bytes = kInSwitch * 1024;
     config.straggler = {config::Help::kLeader, 1 << 20, way.park_bytes, 1'000'000};
   };

@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
   options.conductor = [&](ina::switchd::ConductorConfig& config) {
     config.aggregator.policy.kind = ina::value_in(ina::scheduler::kPolicyNames, policy).value();
     for (const ina::Home known : {ina::Home::kWorkers, ina::Home::kDedicated, ina::Home::kSpill})
-      if (ina::name(known) == home) config.fallback.home = known;
+      if (ina::name(known) == home) config.rules.home = known;
     config.jobs.window_bytes = 128 * 1024;
     if (help.empty()) return;
     const uint64_t park_bytes = help == "leader" ? 1 << 20 : 0;

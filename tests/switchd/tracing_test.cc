@@ -19,38 +19,38 @@
 namespace ina::switchd {
 namespace {
 
-using admin::Answer;
-using Code = admin::Error::Code;
+namespace request = control::request;
+using Code = AdminError::Code;
 using testing::HasSubstr;
 
+/// Two jobs, and no lanes: nothing is posted.
 class TracingTest : public testing::Test {
  protected:
-  template <class Request>
-  Answer ask(Request request) {
-    return ina_switch_.conductor().admin().ask(std::move(request), "a test", 60'000'000'000);
+  TracingTest() { lanes_.set_running(); }
+
+  Job& add(uint32_t id, aggregator::JobIndex index, const std::string& name) {
+    auto job = std::make_unique<Job>();
+    job->id = JobId{id};
+    job->index = index;
+    job->name = name;
+    job->tenant = "red";
+    return jobs_.add(std::move(job));
   }
-  void create(const std::string& name) {
-    const Answer made = ask(
-        admin::CreateJob{.name = name, .workers = 2, .tenant = "red", .ttl_ns = 3'600'000'000'000});
-    ASSERT_TRUE(made) << made.error().text;
-  }
-  uint64_t begin(const std::string& job) {
-    const Answer begun = ask(admin::BeginTrace{.job = job, .packets = 10});
-    EXPECT_TRUE(begun) << begun.error().text;
-    return begun ? begun->at("trace").get<uint64_t>() : 0;
+  auto begin(const Job& job, const std::string& who, Nanos now, const std::string& source = {}) {
+    return tracing_.begin(job, 10, who, now, source);
   }
 
-  test::TestSwitch ina_switch_{{.lanes = 2}};
+  const ConductorConfig config_;
+  Lanes lanes_{{}};
+  JobTable jobs_{2};
+  Tracing tracing_{config_, lanes_, jobs_};
+  Job& train_ = add(1, 0, "train");
+  Job& tune_ = add(2, 1, "tune");
 };
 
-TEST_F(TracingTest, IsOfAJobThatThereIsAndBounded) {
-  create("train");
-  const Answer none = ask(admin::BeginTrace{.job = "other", .packets = 1});
-  ASSERT_FALSE(none);
-  EXPECT_EQ(none.error().code, Code::kNotFound);
-  EXPECT_EQ(none.error().text, "there is no job 'other'");
-  for (const uint32_t packets : {0u, admin::kMaxTracedPackets + 1}) {
-    const Answer refused = ask(admin::BeginTrace{.job = "train", .packets = packets});
+TEST_F(TracingTest, IsBounded) {
+  for (const uint32_t packets : {0u, Tracing::kMostPackets + 1}) {
+    const auto refused = tracing_.begin(train_, packets, "one", 0);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, Code::kInvalid);
     EXPECT_THAT(refused.error().text, HasSubstr("packets are not in 1..4096"));
@@ -58,106 +58,110 @@ TEST_F(TracingTest, IsOfAJobThatThereIsAndBounded) {
 }
 
 TEST_F(TracingTest, OneAtATimeUntilItEnds) {
-  create("train");
-  create("tune");
-  const uint64_t first = begin("train");
-  const Answer busy = ask(admin::BeginTrace{.job = "tune", .packets = 10});
+  const auto first = begin(train_, "one", 0);
+  ASSERT_TRUE(first) << first.error().text;
+  const auto busy = begin(tune_, "another", 1);
   ASSERT_FALSE(busy);
   EXPECT_EQ(busy.error().code, Code::kBusy);
-  EXPECT_THAT(busy.error().text, HasSubstr("traces job red/train for a test"));
-  const Answer going_on = ask(admin::GetTrace{first});
+  EXPECT_THAT(busy.error().text, HasSubstr("traces job red/train for one"));
+  const AdminAnswer going_on = tracing_.get(*first, false, 2);
   ASSERT_TRUE(going_on);
   EXPECT_EQ(*going_on, (control::Json{{"done", false}, {"packets_seen", 0}}));
-  const Answer ended = ask(admin::GetTrace{first, true});
+  const AdminAnswer ended = tracing_.get(*first, true, 3);
   ASSERT_TRUE(ended);
   EXPECT_EQ(ended->at("job"), "red/train");
   EXPECT_EQ(ended->at("complete"), false);
   EXPECT_EQ(ended->at("job_ended"), false);
   EXPECT_TRUE(ended->at("packets").empty());
-  EXPECT_EQ(ask(admin::GetTrace{first}).error().code, Code::kNotFound);
-  EXPECT_NE(begin("tune"), first);
+  EXPECT_EQ(tracing_.get(*first, false, 4).error().code, Code::kNotFound);
+  const auto second = begin(tune_, "another", 5);
+  ASSERT_TRUE(second) << second.error().text;
+  EXPECT_NE(*second, *first);
 }
 
 TEST_F(TracingTest, EndsWithItsJob) {
-  create("train");
-  const uint64_t trace = begin("train");
-  ASSERT_TRUE(ask(admin::AbortJob{"train", ""}));
-  create("train");  // at the same place
-  const Answer ended = ask(admin::GetTrace{trace});
+  const auto trace = begin(train_, "one", 0);
+  ASSERT_TRUE(trace) << trace.error().text;
+  jobs_.remove(train_);
+  add(3, 0, "train");  // at the same place
+  const AdminAnswer ended = tracing_.get(*trace, false, 1);
   ASSERT_TRUE(ended);
   EXPECT_EQ(ended->at("done"), true);
   EXPECT_EQ(ended->at("job_ended"), true);
 }
 
-/// One job, and no lanes: nothing is posted.
-class TracesInTurnTest : public testing::Test {
- protected:
-  TracesInTurnTest() {
-    auto job = std::make_unique<Job>();
-    job->name = "train";
-    jobs_.add(std::move(job));
-    lanes_.set_running();
-  }
+// A client that asks may die, and others must not wait for it.
+TEST_F(TracingTest, ThatNobodyAsksForGivesWay) {
+  ASSERT_EQ(begin(train_, "one", 0).value_or(0), 1u);
+  EXPECT_FALSE(begin(train_, "another", Tracing::kForgottenNs - 1));
+  const auto begun = begin(train_, "another", Tracing::kForgottenNs);
+  ASSERT_TRUE(begun) << begun.error().text;
+  EXPECT_EQ(*begun, 2u);
+  EXPECT_FALSE(tracing_.get(1, false, Tracing::kForgottenNs)) << "the first has ended";
+}
 
-  const ConductorConfig config_;
-  Lanes lanes_{{}};
-  JobTable jobs_{1};
-  Tracing tracing_{config_, lanes_, jobs_};
-  const admin::BeginTrace request_{.job = "train", .packets = 10};
+TEST_F(TracingTest, OfAnOwnerGivesWayToAnAdministratorsAlone) {
+  ASSERT_TRUE(begin(train_, "an owner", 0, "uid:1000"));
+  EXPECT_FALSE(begin(train_, "another owner", 1, "uid:1001"));
+  ASSERT_TRUE(begin(train_, "an administrator", 2));
+  EXPECT_EQ(tracing_.get(1, false, 3).error().code, Code::kNotFound);
+  EXPECT_FALSE(begin(train_, "an owner", 4, "uid:1000"));
+  EXPECT_FALSE(begin(train_, "another administrator", 5));
+}
+
+// ---- over the control socket, in one message that is answered in the end
+
+/// tests/e2e/own_trace_test.py has other users.
+class TraceOfASwitchTest : public testing::Test {
+ protected:
+  void administer(const request::Message& message) {
+    const auto answer = ina_switch_.administer(message);
+    ASSERT_TRUE(answer) << answer.error().text;
+  }
+  void create(const std::string& name) {
+    administer(request::CreateJob{
+        .name = name, .workers = 2, .tenant = "red", .ttl_ns = 3'600'000'000'000});
+  }
+  static control::Json message(uint32_t packets, uint32_t timeout_ms,
+                               const std::string& job = "train") {
+    return {{"type", "trace"}, {"job", job}, {"packets", packets}, {"timeout_ms", timeout_ms}};
+  }
+  test::Peer peer() const { return test::Peer(ina_switch_.socket_path()); }
+  /// Another client's, which ends at once: no packet comes.
+  control::Json trace_briefly() const { return peer().ask(message(1, 1)); }
+
+  test::TestSwitch ina_switch_{{.lanes = 2, .administered = true}};
 };
 
-// A client that asks may die, and others must not wait for it.
-TEST_F(TracesInTurnTest, ThatNobodyAsksForGivesWay) {
-  ASSERT_TRUE(tracing_.begin(request_, "one", 0));
-  EXPECT_FALSE(tracing_.begin(request_, "another", Tracing::kForgottenNs - 1));
-  const Answer begun = tracing_.begin(request_, "another", Tracing::kForgottenNs);
-  ASSERT_TRUE(begun) << begun.error().text;
-  EXPECT_EQ(begun->at("trace"), 2);
-  EXPECT_FALSE(tracing_.get({1}, Tracing::kForgottenNs)) << "the first has ended";
-}
-
-TEST_F(TracesInTurnTest, OfAnOwnerGivesWayToAnAdministratorsAlone) {
-  ASSERT_TRUE(tracing_.begin(request_, "an owner", 0, "uid:1000"));
-  EXPECT_FALSE(tracing_.begin(request_, "another owner", 1, "uid:1001"));
-  ASSERT_TRUE(tracing_.begin(request_, "an administrator", 2));
-  EXPECT_EQ(tracing_.get({1}, 3).error().code, Code::kNotFound);
-  EXPECT_FALSE(tracing_.begin(request_, "an owner", 4, "uid:1000"));
-  EXPECT_FALSE(tracing_.begin(request_, "another administrator", 5));
-}
-
-// tests/e2e/own_trace_test.py has other users.
-TEST_F(TracingTest, OverTheControlSocketOneMessageIsAnsweredInTheEnd) {
+TEST_F(TraceOfASwitchTest, IsOfAJobThatThereIsAndBounded) {
   create("train");
-  const auto ask_for = [](uint32_t packets, uint32_t timeout_ms) {
-    return control::Json{
-        {"type", "trace"}, {"job", "train"}, {"packets", packets}, {"timeout_ms", timeout_ms}};
-  };
-  test::Peer peer(ina_switch_.socket_path());
-  EXPECT_EQ(peer.ask(ask_for(10, 50)), (control::Json{{"type", "trace"}}));
-  EXPECT_THAT(test::Peer(ina_switch_.socket_path()).refusal(ask_for(0, 50)),
-              HasSubstr("0 packets are not in 1..4096"));
+  EXPECT_EQ(peer().ask(message(10, 50)), (control::Json{{"type", "trace"}}));
+  EXPECT_EQ(peer().refusal(message(10, 50, "other")), "there is no job 'other'");
+  EXPECT_THAT(peer().refusal(message(0, 50)), HasSubstr("0 packets are not in 1..4096"));
   for (const uint32_t timeout_ms : {0u, 60'001u})
-    EXPECT_THAT(test::Peer(ina_switch_.socket_path()).refusal(ask_for(1, timeout_ms)),
-                HasSubstr("takes 1 ms to 60 s"));
-  // It ends with its job, and with its connection.
-  test::Peer waits(ina_switch_.socket_path());
-  ASSERT_TRUE(waits.send(ask_for(10, 60'000)));
+    EXPECT_THAT(peer().refusal(message(1, timeout_ms)), HasSubstr("takes 1 ms to 60 s"));
+}
+
+TEST_F(TraceOfASwitchTest, EndsWithItsJobAndItsConnection) {
+  create("train");
+  const test::Peer waits = peer();
+  ASSERT_TRUE(waits.send(message(10, 60'000)));
   EXPECT_EQ(waits.ask({{"type", "explain"}})["type"], "explain");  // what came before has begun
-  EXPECT_EQ(ask(admin::BeginTrace{.job = "train", .packets = 1}).error().code, Code::kBusy);
-  ASSERT_TRUE(ask(admin::AbortJob{"train", ""}));
+  EXPECT_THAT(peer().refusal(message(1, 1)), HasSubstr("one job at a time"));
+  administer(request::AbortJob{"train", ""});
   EXPECT_EQ(waits.hear()["type"], "trace");
   create("train");
   {
-    test::Peer goes(ina_switch_.socket_path());
-    ASSERT_TRUE(goes.send(ask_for(10, 60'000)));
+    const test::Peer goes = peer();
+    ASSERT_TRUE(goes.send(message(10, 60'000)));
     EXPECT_EQ(goes.ask({{"type", "explain"}})["type"], "explain");
   }
-  Answer begun = tl::unexpected(admin::Error{});
-  for (int i = 0; i < 1000 && !begun; ++i) {
+  std::string type;
+  for (int i = 0; i < 1000 && type != "trace"; ++i) {
     ::usleep(1000);
-    begun = ask(admin::BeginTrace{.job = "train", .packets = 1});
+    type = trace_briefly().value("type", "");
   }
-  EXPECT_TRUE(begun);
+  EXPECT_EQ(type, "trace");
 }
 
 // ---- the log

@@ -1,4 +1,4 @@
-#include "control/admin/requests.h"
+#include "control/admin/queue.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -11,30 +11,15 @@
 
 namespace ina::admin {
 
-namespace {
-
-tl::unexpected<Error> unavailable(std::string text) {
-  return tl::unexpected(Error{Error::Code::kUnavailable, std::move(text)});
-}
-
-constexpr const char* kStopping = "the switch is being stopped";
-
-}  // namespace
-
 Queue::Queue() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
-Answer Queue::ask(Request request, std::string who, Nanos timeout_ns) {
+Answer Queue::ask(Question question, Nanos timeout_ns) {
   auto call = std::make_shared<Call>();
-  call->request = std::move(request);
-  call->who = std::move(who);
+  call->question = question;
   std::future<Answer> answer = call->answer.get_future();
   {
     const std::lock_guard lock(mutex_);
-    if (closed_) return unavailable(kStopping);
-    if (waiting_.size() >= kMaxWaiting)
-      return tl::unexpected(Error{Error::Code::kBusy,
-                                  "the switch is busy: it has " + std::to_string(waiting_.size()) +
-                                      " requests to answer already; try again"});
+    if (closed_ || waiting_.size() >= kMaxWaiting) return std::nullopt;
     waiting_.push_back(call);
   }
   ring_event(event_.get());
@@ -42,10 +27,7 @@ Answer Queue::ask(Request request, std::string who, Nanos timeout_ns) {
     return answer.get();
   {
     const std::lock_guard lock(mutex_);
-    if (std::erase(waiting_, call) != 0)
-      return tl::unexpected(Error{Error::Code::kTimeout,
-                                  "the switch did not get round to it in time, and nothing "
-                                  "was done"});
+    if (std::erase(waiting_, call) != 0) return std::nullopt;
   }
   return answer.get();  // it has begun, and does not wait for anybody
 }
@@ -58,7 +40,7 @@ void Queue::serve(const Handler& handler) {
     const std::shared_ptr<Call> call = std::move(waiting_.front());
     waiting_.pop_front();
     lock.unlock();
-    call->answer.set_value(handler(call->request, call->who));
+    call->answer.set_value(handler(call->question));
     lock.lock();
   }
 }
@@ -66,7 +48,7 @@ void Queue::serve(const Handler& handler) {
 void Queue::close() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
-  for (const auto& call : waiting_) call->answer.set_value(unavailable(kStopping));
+  for (const auto& call : waiting_) call->answer.set_value(std::nullopt);
   waiting_.clear();
 }
 
