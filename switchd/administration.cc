@@ -61,7 +61,7 @@ void Administration::on_message(Client& client, const request::Message& message)
           status_answers_.on_status(client);
         else if constexpr (std::is_same_v<Message, request::Trace>)
           trace_answers_.on_trace(client, asked, client.since);
-        else if constexpr (is_carried_out<Message>)
+        else if constexpr (is_carried_out<Message>())
           administer(client, asked);
         else
           connections_.refuse(client, INA_ERR_INVALID,

@@ -75,10 +75,11 @@ class Administration {
   }
   /// There is one for messages of the type.
   template <class Message>
-  static constexpr bool is_carried_out = requires(Administration& administration,
-                                                  const Message& asked, const std::string& who) {
-    administration.carry_out(asked, who);
-  };
+  static constexpr bool is_carried_out() {
+    return requires(Administration & self, const Message& asked, const std::string& who) {
+      self.carry_out(asked, who);
+    };
+  }
 
   template <class Message>
   AdminAnswer administer(const Message& asked, const std::string& who);
