@@ -3,10 +3,14 @@
 
 #include <gtest/gtest.h>
 
-#include "plans/themis/planner.h"
+#include <algorithm>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ina/ina.hpp"
 #include "tests/support/sanitizers.h"
 #include "tests/support/switch_fixture.h"
-#include "wire/text.h"
 
 namespace ina::test {
 
