@@ -336,8 +336,8 @@ int test_machine(const config::Config& config, bool json) {
   return kExitStart;
 }
 
-/// On DPDK's lcores, which have waited for that.
-void run_on_lcores(const std::vector<std::unique_ptr<DaemonLane>>& lanes) {
+/// On DPDK's lcores, which have waited for that. There are no other threads.
+Result<LoopThreads> run_on_lcores(const std::vector<std::unique_ptr<DaemonLane>>& lanes) {
   size_t next = 0;
   unsigned lcore = 0;
   RTE_LCORE_FOREACH_WORKER(lcore) {
@@ -349,6 +349,7 @@ void run_on_lcores(const std::vector<std::unique_ptr<DaemonLane>>& lanes) {
         },
         lanes[next++].get(), lcore);
   }
+  return LoopThreads();
 }
 
 Result<LoopThreads> run_on_threads(const std::vector<std::unique_ptr<DaemonLane>>& lanes,
@@ -356,6 +357,81 @@ Result<LoopThreads> run_on_threads(const std::vector<std::unique_ptr<DaemonLane>
   std::vector<std::function<void()>> loops;
   for (const auto& lane : lanes) loops.emplace_back([lane = lane.get()] { lane->run(); });
   return LoopThreads::start(std::move(loops), cpus);
+}
+
+/// All lanes, with what they use: a lane goes before its link and its rows.
+struct LaneSet {
+  std::vector<Mapping> rows;
+  std::vector<std::unique_ptr<LaneLink>> links;
+  std::vector<std::unique_ptr<DaemonLane>> lanes;
+
+  std::vector<LaneLink*> all_links() const {
+    std::vector<LaneLink*> all;
+    for (const auto& link : links) all.push_back(link.get());
+    return all;
+  }
+  /// Returns when none handles packets any more.
+  void stop() const {
+    for (const auto& link : links) {
+      Posted<command::Stop> stop;
+      link->post(&stop);
+      while (!stop.done.load(std::memory_order_acquire)) ::usleep(100);
+    }
+  }
+};
+
+Result<LaneSet> make_lanes(const config::Config& config,
+                           const std::optional<bridge::BridgeConfig>& bridge,
+                           const std::vector<PortLanes>& ports, bool hugepages) {
+  LaneSet set;
+  for (uint32_t i = 0; i < config.switchd.lcores; ++i) {
+    LaneConfig lane = lane_config(config.switchd, config.aggregator, config.rules.ecn, i);
+    if (i == 0) lane.bridge = bridge;
+    auto memory = row_memory(aggregator::Aggregator::row_memory_bytes(lane.shape), hugepages);
+    if (!memory) return tl::unexpected(memory.error());
+    set.rows.push_back(std::move(*memory));
+    set.links.push_back(std::make_unique<LaneLink>());
+    std::vector<io::EthdevPort*> lane_ports;
+    for (const PortLanes& port : ports) lane_ports.push_back(port[i].get());
+    set.lanes.push_back(std::make_unique<DaemonLane>(
+        lane, std::span(set.rows.back().data(), set.rows.back().size()), *set.links.back(),
+        lane_ports));
+  }
+  return set;
+}
+
+/// `manager`: outlives the conductor.
+ConductorConfig told_to_conductor(const std::shared_ptr<Configuration>& configuration,
+                                  const std::vector<PortLanes>& ports,
+                                  const std::shared_ptr<logging::FileSink>& log,
+                                  ServiceManager& manager) {
+  const config::Config& config = configuration->running().config;
+  ConductorConfig told = conductor_config(config, opened_ports(config, ports));
+  told.configuration = configuration;
+  if (log) told.reopen_log = [log] { return log->reopen(); };
+  told.heartbeat = [&manager] { manager.alive(); };
+  told.heartbeat_ns = ServiceManager::heartbeat_ns();
+  return told;
+}
+
+void log_serving(const config::Config& config, bool hugepages, bool dpdk) {
+  logging::info("serving")("version", INA_PROJECT_VERSION)("lcores", config.switchd.lcores)(
+      "slots", config.aggregator.slots)("slot_bytes", config.aggregator.slot_bytes)(
+      "policy", name(config.aggregator.policy.kind))("kernels", aggregator::kernel_target())(
+      "hugepages", hugepages)("dpdk", dpdk);
+}
+
+/// Signals reach the conductor from now on, until `signalled` is none.
+void take_signals(Conductor& conductor) {
+  signalled = &conductor;
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  ::sigaction(SIGTERM, &action, nullptr);
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGHUP, &action, nullptr);
+  release_signals();
+  ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGIO, SIG_IGN);  // of leases: io::shm::Watch
 }
 
 /// Everything between a valid configuration and the end; errors are whole sentences. The
@@ -367,7 +443,6 @@ Result<std::optional<Configuration::Version>> serve(
   // Before there is a thread, a lock or a descriptor that it could have a copy of.
   auto doorman = control::Doorman::start();
   if (!doorman) return tl::unexpected(doorman.error());
-  const uint32_t lanes = config.switchd.lcores;
   const Machine machine = Machine::here();
   if (auto passed = pass_preflight(config, machine, configuration->file()); !passed)
     return tl::unexpected(passed.error());
@@ -386,59 +461,23 @@ Result<std::optional<Configuration::Version>> serve(
   auto ports = open_ports(config, *bridge);
   if (!ports) return tl::unexpected(ports.error());
   if (eal) eal->remove_runtime_folder();  // now: a switch that is killed removes nothing
-  std::vector<Mapping> rows;
-  std::vector<std::unique_ptr<LaneLink>> links;
-  std::vector<LaneLink*> raw_links;
-  std::vector<std::unique_ptr<DaemonLane>> lane_objects;
-  for (uint32_t i = 0; i < lanes; ++i) {
-    LaneConfig lane = lane_config(config.switchd, config.aggregator, config.rules.ecn, i);
-    if (i == 0) lane.bridge = *bridge;
-    auto memory = row_memory(aggregator::Aggregator::row_memory_bytes(lane.shape), hugepages);
-    if (!memory) return tl::unexpected(memory.error());
-    rows.push_back(std::move(*memory));
-    links.push_back(std::make_unique<LaneLink>());
-    raw_links.push_back(links.back().get());
-    std::vector<io::EthdevPort*> lane_ports;
-    for (const PortLanes& port : *ports) lane_ports.push_back(port[i].get());
-    lane_objects.push_back(std::make_unique<DaemonLane>(
-        lane, std::span(rows.back().data(), rows.back().size()), *links.back(), lane_ports));
-  }
+  auto lanes = make_lanes(config, *bridge, *ports, hugepages);
+  if (!lanes) return tl::unexpected(lanes.error());
 
-  ConductorConfig conducted = conductor_config(config, opened_ports(config, *ports));
-  conducted.configuration = configuration;
-  if (log) conducted.reopen_log = [log] { return log->reopen(); };
   ServiceManager manager;
-  conducted.heartbeat = [&manager] { manager.alive(); };
-  conducted.heartbeat_ns = ServiceManager::heartbeat_ns();
-  Conductor conductor(std::move(conducted), std::move(*state), raw_links, doorman->get());
+  Conductor conductor(told_to_conductor(configuration, *ports, log, manager), std::move(*state),
+                      lanes->all_links(), doorman->get());
   if (auto opened = conductor.open(); !opened) return tl::unexpected(opened.error());
   auto metrics = start_metrics(config, conductor.admin());
   if (!metrics) return tl::unexpected(metrics.error());
   std::optional<Telemetry> telemetry;
   if (config.eal.telemetry) telemetry.emplace(conductor.admin());
-  signalled = &conductor;
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  ::sigaction(SIGTERM, &action, nullptr);
-  ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGHUP, &action, nullptr);
-  release_signals();
-  ::signal(SIGPIPE, SIG_IGN);
-  ::signal(SIGIO, SIG_IGN);  // of leases: io::shm::Watch
+  take_signals(conductor);
 
-  LoopThreads threads;
-  if (eal) {
-    run_on_lcores(lane_objects);
-  } else {
-    auto started = run_on_threads(lane_objects, config.eal.cpus);
-    if (!started) return tl::unexpected(started.error());
-    threads = std::move(*started);
-  }
+  auto threads = eal ? run_on_lcores(lanes->lanes) : run_on_threads(lanes->lanes, config.eal.cpus);
+  if (!threads) return tl::unexpected(threads.error());
   if (log) log->release();
-  logging::info("serving")("version", INA_PROJECT_VERSION)("lcores", lanes)(
-      "slots", config.aggregator.slots)("slot_bytes", config.aggregator.slot_bytes)(
-      "policy", name(config.aggregator.policy.kind))("kernels", aggregator::kernel_target())(
-      "hugepages", hugepages)("dpdk", eal.has_value());
+  log_serving(config, hugepages, eal.has_value());
   conductor.run();
 
   // A signal to stop that comes while the switch starts again is handled then.
@@ -447,13 +486,9 @@ Result<std::optional<Configuration::Version>> serve(
   if (!next) ServiceManager::stopping();
   signalled = nullptr;
   *metrics = nullptr;
-  for (LaneLink* link : raw_links) {
-    Posted<command::Stop> stop;
-    link->post(&stop);
-    while (!stop.done.load(std::memory_order_acquire)) ::usleep(100);
-  }
+  lanes->stop();
   if (eal) rte_eal_mp_wait_lcore();
-  threads.join();
+  threads->join();
   logging::info("stopped");
   if (stop_wanted != 0) next.reset();
   // It stays pending until the program that this one becomes takes signals.

@@ -16,7 +16,7 @@ ELSEWHERE = {
     "e2e/scarcity_test.py": {
         "the job was not made: …": "the job was not made: ",
     },
-    "e2e/memif_bridge_test.cc": {
+    "e2e/memif_bridge_users_test.cc": {
         "memif interface … of ina-memif has a worker already": "memif interface 0 of ina-memif has a worker already",
     },
     "e2e/own_trace_test.py": {
