@@ -371,7 +371,7 @@ def parse_options():
     if not (options.mpi4py or options.hpcc or options.mpich or options.packaged):
         raise BenchError("--mpi4py, --hpcc or --mpich says where the source of the program is, --packaged runs what is installed")
     options.words = options.only.split(",") if options.only else QUICK_WORDS if options.quick else []
-    options.wants = lambda name: not options.words or any(word in name for word in options.words)
+    options.wants = lambda name: not options.words or any(word.lower() in name.lower() for word in options.words)
     return options
 
 
