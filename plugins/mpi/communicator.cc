@@ -2,10 +2,8 @@
 
 #include <sched.h>
 
-#include <algorithm>
 #include <mutex>
 #include <utility>
-#include <vector>
 
 #include "plugins/mpi/requests.h"
 #include "plugins/mpi/world.h"
@@ -20,17 +18,11 @@ constexpr int kTestsBetweenProgress = 16;
 struct Known {
   std::mutex mutex;
   int keyval = MPI_KEYVAL_INVALID;
-  std::vector<MPI_Comm> freeing;
 };
 
 Known& all() {
   static auto* const found = new Known;
   return *found;
-}
-
-bool is_freeing(MPI_Comm comm) {
-  const std::lock_guard lock(all().mutex);
-  return std::ranges::find(all().freeing, comm) != all().freeing.end();
 }
 
 /// A copy of a communicator is another one.
@@ -55,7 +47,7 @@ Communicator* Communicator::attached(MPI_Comm comm) {
 
 Communicator* Communicator::known(MPI_Comm comm) {
   if (Communicator* const found = attached(comm)) return found;
-  if (!is_freeing(comm)) return nullptr;
+  if (!Freeing::is_freeing(comm)) return nullptr;
   static Communicator freed(MPI_COMM_NULL, "the communicator is freed just now");
   return &freed;
 }
@@ -118,15 +110,21 @@ const std::string& Communicator::why_not() const {
   return why_not_.empty() ? of_all : why_not_;
 }
 
-Communicator::Freeing::Freeing(MPI_Comm comm) : comm_(comm) {
+thread_local Communicator::Freeing* Communicator::Freeing::innermost = nullptr;
+
+Communicator::Freeing::Freeing(MPI_Comm comm) : comm_(comm), outer_(innermost) {
   if (attached(comm)) PMPI_Comm_delete_attr(comm, all().keyval);
-  const std::lock_guard lock(all().mutex);
-  all().freeing.push_back(comm);
+  innermost = this;
 }
 
 Communicator::Freeing::~Freeing() {
-  const std::lock_guard lock(all().mutex);
-  all().freeing.erase(std::ranges::find(all().freeing, comm_));
+  innermost = outer_;
+}
+
+bool Communicator::Freeing::is_freeing(MPI_Comm comm) {
+  for (const Freeing* freeing = innermost; freeing; freeing = freeing->outer_)
+    if (freeing->comm_ == comm) return true;
+  return false;
 }
 
 int Communicator::run(Collective& call) {

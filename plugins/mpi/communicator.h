@@ -43,7 +43,9 @@ class Communicator {
   ~Communicator();
 
   /// While a communicator is freed: the delete callbacks of the program's attributes may make
-  /// collective calls on it, in different orders, which are MPI's.
+  /// collective calls on it, in different orders, which are MPI's. They run on the thread that
+  /// frees it. Another thread may have a new communicator of the same handle before MPI's call
+  /// returns.
   class Freeing {
    public:
     explicit Freeing(MPI_Comm comm);
@@ -51,8 +53,13 @@ class Communicator {
     Freeing(const Freeing&) = delete;
     Freeing& operator=(const Freeing&) = delete;
 
+    /// True if this thread is freeing it.
+    static bool is_freeing(MPI_Comm comm);
+
    private:
+    static thread_local Freeing* innermost;
     const MPI_Comm comm_;
+    Freeing* const outer_;
   };
 
  private:

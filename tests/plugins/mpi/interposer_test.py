@@ -110,6 +110,15 @@ class InterposerTest(unittest.TestCase):
                 self.assertEqual((status, said.strip()), (0, "all right"), errors)
                 self.assertEqual(set(NONBLOCKING) - set(taken(errors)), set(), errors)
 
+    def test_reused_handles(self):
+        """A handle comes free, and is another communicator's, before the call that frees it has returned."""
+        for ranks in (2, 3):
+            status, said, errors = self.run_program(ranks, LIBRARY, program="reused", INA_MPI_REPORT="1")
+            self.assertEqual((status, said.strip()), (0, "all right"), errors)
+            self.assertEqual((taken(errors), reasons(errors)), (["MPI_Allreduce"], set()), errors)
+            if MPI == "mpich":  # takes the handle that came free last
+                self.assertNotIn("reused: 0", errors)
+
     def test_callbacks(self):
         """Collective calls from within functions that MPI calls."""
         for ranks in (2, 3):
