@@ -1,11 +1,14 @@
 // The grid of every collective, data type, operation, size and number of ranks, over the shm port.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "tests/support/client_ranks.h"
 #include "tests/support/collective_grid.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/switch_fixture.h"
 #include "tests/support/uneven_grid.h"
+#include "wire/types.h"
 
 namespace ina {
 namespace {
@@ -16,14 +19,15 @@ using test::on_ranks;
 using test::TestSwitch;
 using test::UnevenGrid;
 
-/// None, one, an odd number, many, and around the borders of fragments: an element of a slot takes
-/// 1 to 8 bytes.
-std::vector<uint64_t> counts_for(uint32_t slot_bytes) {
+/// None, one, an odd number, many, and around the borders of fragments: of accumulators, and of
+/// elements that are only moved.
+std::vector<uint64_t> counts_for(ina_dtype dtype, uint32_t slot_bytes) {
 #ifdef INA_SLOW_BUILD
   return {0, 1, slot_bytes / 4 + 1};
 #else
   std::vector<uint64_t> counts = {0, 1, 7, 4 * slot_bytes + 3};
-  for (const uint32_t element_bytes : {1, 2, 4, 8})
+  const auto type = static_cast<DType>(dtype);
+  for (const size_t element_bytes : std::set{wire_bytes(type), wire_bytes(accumulator_of(type))})
     for (const int more : {-1, 0, 1})
       counts.push_back(slot_bytes / element_bytes + static_cast<uint64_t>(more));
   return counts;
@@ -62,7 +66,7 @@ TEST_P(Grid, IsAsTheModelSays) {
   TestSwitch sw(options_of(shape));
   on_ranks(sw, shape.world, [&](Context& context, int) {
     CollectiveGrid grid(context.get());
-    grid.run(counts_for(shape.slot_bytes));
+    grid.run_by_type([&](ina_dtype dtype) { return counts_for(dtype, shape.slot_bytes); });
     grid.many_at_once();
   });
 }

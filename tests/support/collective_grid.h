@@ -25,11 +25,16 @@ class CollectiveGrid {
   /// Everything that is offered, with each of these numbers of elements: of the whole vector, or of
   /// each rank's block. The root is another one each time.
   void run(const std::vector<uint64_t>& counts) {
+    run_by_type([&](ina_dtype) { return counts; });
+  }
+  /// run(), with the numbers of elements that `counts_of(dtype)` returns.
+  template <class CountsOf>
+  void run_by_type(const CountsOf& counts_of) {
     for (const perf::Collective collective : perf::kAllCollectives)
       for (const ina_dtype dtype : perf::kAllDtypes)
         for (const ina_op op : perf::kAllOps) {
           if (!perf::is_offered(dtype, op)) continue;
-          for (const uint64_t count : counts) {
+          for (const uint64_t count : counts_of(dtype)) {
             once(collective, dtype, op, whole_of(collective, count));
             if (has_in_place(collective))
               once(collective, dtype, op, whole_of(collective, count), /*in_place=*/true);
