@@ -1,8 +1,7 @@
 #include "switchd/jobs/outlook.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
+#include <string>
+#include <utility>
 
 #include "switchd/jobs/readmission.h"
 #include "switchd/memory/resources.h"

@@ -188,8 +188,8 @@ void PeerMemory::on_region(Client& line, Result<io::shm::Region>& region) {
 /// comes back) it reaches the lanes with the worker.
 void PeerMemory::on_registered(Client& client, uint32_t number, Result<io::shm::Region>& region) {
   Job& job = *client.job;
-  const Job::Worker& worker = job.at(client.rank);
-  ShmWay& shm = *job.at(client.rank).way.shm();
+  Job::Worker& worker = job.at(client.rank);
+  ShmWay& shm = *worker.way.shm();
   if (!region) {
     resources_.give_back(job, shm, number);
     return connections_.send(
