@@ -51,18 +51,21 @@ std::string spare_of(const std::string& path) {
   return path + ".spare";
 }
 
-/// The file that is written next, as `temporary`: the spare one, if it is there and nobody else's.
-/// Anybody may have put another there, in a folder that others may write to.
+/// The file that is written next, as `temporary`, open and locked: the spare one, if it is there
+/// and nobody else's. Anybody may have put another there, in a folder that others may write to. A
+/// process that was forked keeps the lock of a file that it has open.
 Fd next_file(const std::string& path, const std::string& temporary) {
   ::unlink(temporary.c_str());  // left by a switch that was killed
   Fd fd(::open(spare_of(path).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat status {};
   if (fd && ::fstat(fd.get(), &status) == 0 && S_ISREG(status.st_mode) &&
       status.st_uid == ::geteuid() && status.st_nlink == 1 && (status.st_mode & 077) == 0 &&
+      ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0 &&
       ::rename(spare_of(path).c_str(), temporary.c_str()) == 0)
     return fd;
   ::unlink(spare_of(path).c_str());
-  return Fd(::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  fd = Fd(::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  return fd && ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0 ? std::move(fd) : Fd();
 }
 
 std::string folder_of(const std::string& path) {
@@ -294,10 +297,9 @@ Result<void> StateFile::write() {
   for (const SavedJob& job : jobs_) json["jobs"].push_back(to_json(job));
   const std::string text = json.dump(1) + "\n";
   const std::string temporary = path_ + ".new";
+  // Locked before it takes the place of the file that is locked now.
   Fd fd = next_file(path_, temporary);
   if (!fd) return system_error("write", path_);
-  // Locked before it takes the place of the file that is locked now.
-  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return system_error("lock", path_);
   const auto written = write_all(fd.get(), text, path_);
   if (!written) {
     (void)::rename(temporary.c_str(), spare_of(path_).c_str());

@@ -12,12 +12,14 @@
 #include "tests/client/failing_ranks.h"
 #include "tests/support/free_port.h"
 #include "tests/support/switch_fixture.h"
+#include "tests/support/switch_process.h"
 
 namespace ina {
 namespace {
 
 using test::on_ranks;
 using test::Outcome;
+using test::SwitchProcess;
 using test::TestSwitch;
 using test::Worker;
 using testing::HasSubstr;
@@ -251,22 +253,22 @@ TEST(Errors, WrongHintsAreNamedAndChangeNothing) {
 }
 
 TEST(Errors, ForkedChildIsToldAndTheParentGoesOn) {
-  TestSwitch sw;
-  on_ranks(sw, 1, [](Worker& worker, int) -> Outcome {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      float data[1] = {1};
-      const int status =
-          ina_allreduce(worker.context_, data, data, 1, INA_FLOAT32, INA_SUM, 1'000'000);
-      ::_exit(status == INA_ERR_FORKED ? 0 : 1);
-    }
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    const Outcome outcome = worker.sum(1000);
-    EXPECT_EQ(outcome.status, INA_OK) << outcome.text;
-    return outcome;
-  });
+  SwitchProcess sw(SWITCH_PROCESS);  // whose threads hold no lock when this process forks
+  Worker worker;
+  Outcome outcome = worker.join(sw.url(), 0, 1);
+  ASSERT_EQ(outcome.status, INA_OK) << outcome.text;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    float data[1] = {1};
+    const int status =
+        ina_allreduce(worker.context_, data, data, 1, INA_FLOAT32, INA_SUM, 1'000'000);
+    ::_exit(status == INA_ERR_FORKED ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  outcome = worker.sum(1000);
+  EXPECT_EQ(outcome.status, INA_OK) << outcome.text;
 }
 
 }  // namespace

@@ -140,7 +140,8 @@ inline SwitchOptions shared_slots(uint32_t slots = 128, Home home = Home::kWorke
   return options;
 }
 
-inline void expect_nothing_left(const TestSwitch& sw) {
+template <class Switch>
+void expect_nothing_left(const Switch& sw) {
   const control::Json status = sw.status();
   EXPECT_EQ(status["jobs"].size(), 0u) << status["jobs"];
   EXPECT_EQ(status["aggregator"]["slots_used"], 0);

@@ -11,12 +11,15 @@
 #include "common/clock.h"
 #include "ina/ina.h"
 #include "tests/client/group_ranks.h"
+#include "tests/support/attendance.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/switch_fixture.h"
+#include "tests/support/switch_process.h"
 
 namespace ina {
 namespace {
 
+using test::Attendance;
 using test::expect_nothing_left;
 using test::kLongUs;
 using test::kShortUs;
@@ -24,16 +27,17 @@ using test::on_ranks;
 using test::Outcome;
 using test::shared_slots;
 using test::SwitchOptions;
+using test::SwitchProcess;
 using test::TestSwitch;
 using test::Worker;
 using testing::HasSubstr;
 
 #ifndef INA_UNDER_TSAN  // which cannot follow a child that makes threads
 TEST(Groups, AWorkerThatDiesEndsItsGroupsAndNoOthers) {
-  TestSwitch sw(shared_slots());
+  SwitchProcess sw(SWITCH_PROCESS, 10'000, 1, "esa");
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
-  // Before there are threads in this process that libina made.
+  // No thread runs beside: one might hold a lock, which the child would never get.
   const pid_t child = ::fork();
   if (child == 0) {
     Worker job, half;
@@ -47,6 +51,7 @@ TEST(Groups, AWorkerThatDiesEndsItsGroupsAndNoOthers) {
   std::barrier<> step(3);
   for (int rank = 0; rank < 3; ++rank)
     threads.emplace_back([&, rank] {
+      Attendance attendance(step);
       Worker job, half;
       Outcome outcome = job.join(sw.url(), rank, 4);
       ASSERT_EQ(outcome.status, INA_OK) << outcome.text;
@@ -54,7 +59,7 @@ TEST(Groups, AWorkerThatDiesEndsItsGroupsAndNoOthers) {
       ASSERT_EQ(outcome.status, INA_OK) << outcome.text;
       outcome = half.sum(100);
       ASSERT_EQ(outcome.status, INA_OK) << outcome.text;
-      step.arrive_and_wait();
+      attendance.wait();
       if (rank == 0) {
         EXPECT_EQ(::write(ends[1], "", 1), 1);
       }

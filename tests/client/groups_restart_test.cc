@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "ina/ina.h"
 #include "tests/client/group_ranks.h"
+#include "tests/support/attendance.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/switch_process.h"
 
@@ -19,6 +20,7 @@ namespace ina {
 namespace {
 
 using control::Json;
+using test::Attendance;
 using test::on_ranks;
 using test::Outcome;
 using test::SwitchProcess;
@@ -99,19 +101,6 @@ int colour_of(uint32_t seed, int rank) {
       return rank == 0 ? -1 : 0;
   }
 }
-
-/// Takes part in a barrier, and leaves it for good however the thread ends.
-class Attendance {
- public:
-  explicit Attendance(std::barrier<>& step) : step_(step) {}
-  ~Attendance() { step_.arrive_and_drop(); }
-  Attendance(const Attendance&) = delete;
-  Attendance& operator=(const Attendance&) = delete;
-  void wait() { step_.arrive_and_wait(); }
-
- private:
-  std::barrier<>& step_;
-};
 
 std::atomic<bool> held{false};
 

@@ -10,12 +10,14 @@
 #include "common/clock.h"
 #include "ina/ina.hpp"
 #include "tests/client/hierarchy_ranks.h"
+#include "tests/support/attendance.h"
 #include "tests/support/client_ranks.h"
 #include "tests/support/switch_fixture.h"
 
 namespace ina {
 namespace {
 
+using test::Attendance;
 using test::expect_collectives;
 using test::join;
 using test::on_joined_ranks;
@@ -169,10 +171,11 @@ TEST(HierarchyErrors, DifferentPlansAreHeardOfByAll) {
 
 TEST(HierarchyErrors, ARankThatDiesEndsItForAll) {
   TestSwitch sw(shared_slots());
-  std::barrier made(8);
+  std::barrier<> made(8);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 8; ++rank)
     threads.emplace_back([&, rank] {
+      Attendance attendance(made);
       ina_context* context = nullptr;
       ina_config config;
       ina_config_init(&config);
@@ -190,7 +193,7 @@ TEST(HierarchyErrors, ARankThatDiesEndsItForAll) {
       ina_hierarchy* hierarchy = nullptr;
       ASSERT_EQ(ina_hierarchy_create(context, &wanted, &hierarchy), INA_OK)
           << ina_last_error(context);
-      made.arrive_and_wait();
+      attendance.wait();
       std::vector<int32_t> data(200'000, 1);
       int status = INA_OK;
       if (rank == 5) {

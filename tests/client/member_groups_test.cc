@@ -4,16 +4,17 @@
 
 #include <array>
 #include <barrier>
-#include <latch>
 #include <thread>
 
 #include "ina/ina.h"
 #include "tests/client/group_ranks.h"
+#include "tests/support/attendance.h"
 #include "tests/support/switch_fixture.h"
 
 namespace ina {
 namespace {
 
+using test::Attendance;
 using test::expect_nothing_left;
 using test::kShortUs;
 using test::on_ranks;
@@ -82,20 +83,20 @@ TEST(MemberGroups, OfWrongRanksAreRefusedAtOnceAndTheJobGoesOn) {
 
 TEST(MemberGroups, OfDifferentRanksWithOneTagEndTheJobWithBothSides) {
   TestSwitch sw(shared_slots());
-  std::latch ended(3);  // one that leaves would be named instead
   std::vector<std::thread> threads;
   std::barrier<> step(3);
   for (int rank = 0; rank < 3; ++rank)
     threads.emplace_back([&, rank] {
+      Attendance attendance(step);
       Worker job, group;
       ASSERT_EQ(job.join(sw.url(), rank, 3).status, INA_OK);
-      step.arrive_and_wait();
+      attendance.wait();
       const Outcome outcome = rank == 0   ? job.create({0, 1}, 5, group)
                               : rank == 1 ? job.create({1, 2}, 5, group)
                                           : job.barrier();
       EXPECT_EQ(outcome.status, INA_ERR_MISMATCH);
       EXPECT_THAT(outcome.text, AllOf(HasSubstr("ranks 0, 1"), HasSubstr("ranks 1, 2")));
-      ended.arrive_and_wait();
+      attendance.wait();  // one that leaves would be named instead
     });
   for (auto& thread : threads) thread.join();
 }
@@ -106,15 +107,16 @@ TEST(MemberGroups, WithAMemberThatDoesNotComeNameIt) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 3; ++rank)
     threads.emplace_back([&, rank] {
+      Attendance attendance(step);
       Worker job, group;
       ASSERT_EQ(job.join(sw.url(), rank, 3, kShortUs).status, INA_OK);
-      step.arrive_and_wait();
+      attendance.wait();
       if (rank == 0) {
         const Outcome outcome = job.create({2, 0}, 0, group);
         EXPECT_EQ(outcome.status, INA_ERR_TIMEOUT);
         EXPECT_THAT(outcome.text, AllOf(HasSubstr("rank 2 (pid "), HasSubstr(") has not")));
       }
-      step.arrive_and_wait();
+      attendance.wait();
       if (rank != 0) {
         EXPECT_EQ(job.sum(1).status, INA_ERR_ABORTED);
       }

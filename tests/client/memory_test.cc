@@ -12,6 +12,7 @@
 
 #include "bench/perf/collective.h"
 #include "ina/ina.hpp"
+#include "tests/support/attendance.h"
 #include "tests/support/switch_fixture.h"
 #include "tests/support/temp_dir.h"
 
@@ -19,6 +20,7 @@ namespace ina {
 namespace {
 
 using namespace std::chrono_literals;
+using test::Attendance;
 using test::TestSwitch;
 
 constexpr int kWorld = 3;
@@ -449,15 +451,17 @@ TEST(Memory, OutlivesTheSwitch) {
     }};
     TestSwitch sw(options, folder / "");
     constexpr size_t kCount = 40'000;
-    std::barrier before(kWorld + 1), restarted(kWorld + 1);
+    std::barrier<> step(kWorld + 1);
     std::thread operator_thread([&] {
-      before.arrive_and_wait();
+      Attendance attendance(step);
+      attendance.wait();
       ::usleep(20'000);  // operations are under way
       sw.stop();
       sw.start();
-      restarted.arrive_and_wait();
+      attendance.wait();
     });
     on_ranks(sw, [&](ina_context* context, int rank) {
+      Attendance attendance(step);
       void* send_memory = nullptr;
       void* recv_memory = nullptr;
       ASSERT_EQ(ina_alloc(context, kCount * 4, &send_memory), INA_OK);
@@ -466,13 +470,13 @@ TEST(Memory, OutlivesTheSwitch) {
       auto* recv = static_cast<float*>(recv_memory);
       fill(send, kCount, rank, 1);
       ASSERT_EQ(allreduce(context, send, recv, kCount), INA_OK);
-      before.arrive_and_wait();
+      attendance.wait();
       for (int turn = 0; turn < 200; ++turn) {
         ASSERT_EQ(allreduce(context, send, recv + kCount, kCount), INA_OK)
             << ina_last_error(context);
         expect_sum(recv + kCount, kCount, 1);
       }
-      restarted.arrive_and_wait();
+      attendance.wait();
       expect_sum(recv, kCount, 1);
       fill(send, kCount, rank, 2);
       ASSERT_EQ(allreduce(context, send, recv, kCount), INA_OK) << ina_last_error(context);

@@ -422,9 +422,54 @@ TEST_F(AdminSocketsTest, TheSocketIsItsUsersAlone) {
               HasSubstr("admin.group: this machine has no group 'no-such-group'"));
 }
 
+/// A process of another user that asks the switch something once it is told to. It is forked before
+/// the switch has threads: one might hold a lock, which the child would never get.
+class OtherUser {
+ public:
+  OtherUser(const std::string& socket, uid_t uid, gid_t gid, const std::vector<gid_t>& groups) {
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends_), 0);
+    child_ = ::fork();
+    if (child_ != 0) return;
+    char go = 0;
+    if (::syscall(SYS_setgroups, groups.size(), groups.data()) != 0 ||
+        ::syscall(SYS_setresgid, gid, gid, gid) != 0 ||
+        ::syscall(SYS_setresuid, uid, uid, uid) != 0 || ::read(ends_[1], &go, 1) != 1)
+      ::_exit(2);
+    const auto answer =
+        control::administer(socket, request::GetDrain(), kTimeoutNs, {.user = uid_t{0}});
+    const std::string text = answer ? "done" : answer.error().text;
+    const bool told =
+        ::write(ends_[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    ::_exit(told ? 0 : 3);
+  }
+  OtherUser(const OtherUser&) = delete;
+  ~OtherUser() {
+    ::close(ends_[0]);
+    ::close(ends_[1]);
+  }
+
+  std::string hears() {
+    EXPECT_EQ(::write(ends_[0], "", 1), 1);
+    int status = 0;
+    ::waitpid(child_, &status, 0);
+    EXPECT_EQ(status, 0);
+    std::string text(4096, '\0');
+    const ssize_t got = status == 0 ? ::read(ends_[0], text.data(), text.size()) : 0;
+    text.resize(static_cast<size_t>(got));
+    return text;
+  }
+
+ private:
+  int ends_[2] = {-1, -1};
+  pid_t child_ = -1;
+};
+
 TEST_F(AdminSocketsTest, OthersAreTurnedAwayByTheKernelsWord) {
   if (::geteuid() != 0) GTEST_SKIP() << "being several users takes root";
   constexpr gid_t kGroup = 23456;
+  OtherUser stranger(path(), 12345, 12345, {}), of_other_groups(path(), 12345, 12345, {1, 2, 3}),
+      of_the_group(path(), 12345, kGroup, {}), also_in_it(path(), 12345, 12345, {1, kGroup, 3}),
+      root(path(), 0, 0, {});
   config::AdminConfig admin;
   admin.socket = path();
   admin.group = std::to_string(kGroup);
@@ -432,36 +477,12 @@ TEST_F(AdminSocketsTest, OthersAreTurnedAwayByTheKernelsWord) {
   ::chmod((folder_ / "").c_str(), 0755);
   // As if the path's mode did not keep them out.
   ::chmod(path().c_str(), 0666);
-  const auto heard_as = [&](uid_t uid, gid_t gid, const std::vector<gid_t>& groups) {
-    int ends[2];
-    EXPECT_EQ(::pipe(ends), 0);
-    const pid_t child = ::fork();
-    if (child == 0) {
-      if (::syscall(SYS_setgroups, groups.size(), groups.data()) != 0 ||
-          ::syscall(SYS_setresgid, gid, gid, gid) != 0 ||
-          ::syscall(SYS_setresuid, uid, uid, uid) != 0)
-        ::_exit(2);
-      const auto answer =
-          control::administer(path(), request::GetDrain(), kTimeoutNs, {.user = uid_t{0}});
-      const std::string text = answer ? "done" : answer.error().text;
-      ::_exit(::write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0
-                                                                                              : 3);
-    }
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    EXPECT_EQ(status, 0);
-    std::string text(4096, '\0');
-    text.resize(static_cast<size_t>(::read(ends[0], text.data(), text.size())));
-    ::close(ends[0]);
-    ::close(ends[1]);
-    return text;
-  };
   const auto turned_away = HasSubstr("administrators are root, the switch's own user");
-  EXPECT_THAT(heard_as(12345, 12345, {}), turned_away);
-  EXPECT_THAT(heard_as(12345, 12345, {1, 2, 3}), turned_away);
-  EXPECT_EQ(heard_as(12345, kGroup, {}), "done");
-  EXPECT_EQ(heard_as(12345, 12345, {1, kGroup, 3}), "done");
-  EXPECT_EQ(heard_as(0, 0, {}), "done");
+  EXPECT_THAT(stranger.hears(), turned_away);
+  EXPECT_THAT(of_other_groups.hears(), turned_away);
+  EXPECT_EQ(of_the_group.hears(), "done");
+  EXPECT_EQ(also_in_it.hears(), "done");
+  EXPECT_EQ(root.hears(), "done");
 }
 
 // ---- TLS

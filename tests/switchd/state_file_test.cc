@@ -1,8 +1,10 @@
 // The state file: its content, and its errors.
 #include "switchd/jobs/state_file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +12,7 @@
 #include <set>
 #include <sstream>
 
+#include "common/fd.h"
 #include "tests/support/temp_dir.h"
 
 namespace ina::switchd {
@@ -208,6 +211,21 @@ TEST_F(StateFileTest, SecondSwitchIsRefused) {
   EXPECT_THAT(error(path()), HasSubstr("another switch uses the state file " + path()));
   ASSERT_TRUE(file->put(sample(1)));
   EXPECT_THAT(error(path()), HasSubstr("another switch")) << "the lock goes with the new file";
+}
+
+/// A fork of the switch keeps the file open that was locked at that time.
+TEST_F(StateFileTest, AnotherProcessThatHoldsAnOldFileIsNotInTheWay) {
+  auto file = StateFile::open(path());
+  ASSERT_TRUE(file) << file.error().text;
+  const Fd forked(::open(path().c_str(), O_RDWR | O_CLOEXEC));
+  for (uint32_t id = 1; id < 5; ++id) {
+    ASSERT_TRUE(file->put(sample(id, "job" + std::to_string(id))));
+    // The file before is the spare one now. As if its lock had not been given back.
+    if (id == 1) {
+      ASSERT_EQ(::flock(forked.get(), LOCK_EX | LOCK_NB), 0);
+    }
+  }
+  EXPECT_THAT(read(), HasSubstr("job4"));
 }
 
 TEST_F(StateFileTest, RestOfAWriteThatWasCutShortDoesNoHarm) {
