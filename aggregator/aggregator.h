@@ -5,6 +5,7 @@
 // The work is done by parts, each of which uses only parts above it in this table. All use Shard.
 //
 //   Results            results given out, joined, or given again
+//   Ascent             what left the slots of jobs in trees of switches, and goes up
 //   Contributions      sums in slots: begun, added to, finished, or on to the fallback
 //   Moving             fragments that are moved, rather than added
 //   Parking            straggler help
@@ -19,6 +20,7 @@
 #include <span>
 #include <vector>
 
+#include "aggregator/ascent.h"
 #include "aggregator/bare_results.h"
 #include "aggregator/burst.h"
 #include "aggregator/contributions.h"
@@ -107,6 +109,28 @@ class Aggregator {
   BareResults& bare_results() { return results_.bare(); }
   const BareResults& bare_results() const { return results_.bare(); }
 
+  // ---- jobs in trees of switches (docs/protocol.md, "Trees")
+
+  /// This switch attaches to the one above, and takes nothing from it until it has been told the
+  /// epoch there: epoch 0.
+  void set_parent_epoch(JobIndex index, uint32_t epoch) {
+    shard_.jobs[index].spec.tree.parent_epoch = epoch;
+  }
+  /// The contribution of the first fragment from `from` on that waits for the switch above. False:
+  /// there is none.
+  bool ascend_again(JobIndex index, Seq& from, Verdict& verdict) {
+    return ascent_.ascend_again(index, from, verdict);
+  }
+  /// The fragments whose results this switch has, or its members have: `visit(seq)`.
+  template <class Visit>
+  void for_each_held(JobIndex index, Visit&& visit) const {
+    ascent_.for_each_held(index, visit);
+  }
+  /// A member that attaches to a switch that runs: it has the results of `held`, and no others.
+  void set_held(JobIndex index, Rank member, std::span<const Seq> held) {
+    ascent_.set_held(index, member, held);
+  }
+
   /// Decides one message of the job's fallback whose home is this lane.
   void on_spill(JobIndex index, const wire::Outgoing& packet, Verdict& verdict) {
     messages_.take_of_spill(index, packet, verdict);
@@ -124,6 +148,10 @@ class Aggregator {
   /// For carry_out(): room for one more verdict.
   Verdict& scratch() { return scratch_; }
 
+  /// The members that a RESULT's bytes are for, or go through.
+  WorkerSet members_with(JobIndex index, const wire::Message& result) const {
+    return shard_.jobs[index].members_with(result.receiver);
+  }
   /// A job that is present.
   const JobSpec& spec(JobIndex index) const { return shard_.jobs[index].spec; }
   const JobCounters& job_counters(JobIndex index) const { return shard_.jobs[index].counters; }
@@ -136,12 +164,13 @@ class Aggregator {
  private:
   Shard shard_;
   Results results_{shard_};
-  Contributions contributions_{shard_, results_};
-  Moving moving_{shard_, results_, contributions_};
+  Ascent ascent_{shard_, results_};
+  Contributions contributions_{shard_, results_, ascent_};
+  Moving moving_{shard_, results_, contributions_, ascent_};
   Parking parking_{shard_, contributions_};
-  SlotAllocation allocation_{shard_, results_, contributions_, moving_, parking_};
+  SlotAllocation allocation_{shard_, results_, ascent_, contributions_, moving_, parking_};
   Questions questions_{shard_, results_, parking_};
-  FallbackMessages messages_{shard_, results_, contributions_, questions_};
+  FallbackMessages messages_{shard_, results_, ascent_, contributions_, questions_};
   Burst burst_{shard_, {results_, contributions_, parking_, allocation_, messages_}};
   std::vector<RxPacket> expanded_;  ///< expanded()
   Verdict scratch_;                 ///< scratch()

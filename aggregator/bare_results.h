@@ -85,27 +85,17 @@ class BareResults {
     }
   }
 
-  /// A RESULT that is not bare goes to all that it is for. A run goes on over a fragment of which
-  /// its worker gets the bytes; the result of the closing fragment stands for all that is missing.
-  void passed(JobIndex index, const wire::Message& message) {
+  /// A RESULT that is not bare goes to `receivers`. A run goes on over a fragment of which its
+  /// worker gets the bytes (`runs_on`: not that of a switch below, which cannot tell); the result
+  /// of the closing fragment stands for all that is missing.
+  void passed(JobIndex index, const wire::Message& message, WorkerSet receivers, bool runs_on) {
     Job& job = jobs_[index];
     if (message.receiver == 0) [[likely]] {
       if (!job.waiting.empty() && message.operation == job.first.operation && message.elements == 0)
         job.forget();
       return;
     }
-    const Rank receiver{static_cast<uint8_t>(message.receiver - 1)};
-    Run& run = job.runs[value(receiver)];
-    if (!job.waiting.contains(receiver)) {
-      if (!is_before(message.seq, run.end)) run.end = message.seq + lanes_;
-    } else if (message.seq == run.seq + run.length * lanes_ && run.length != kLongest &&
-               message.operation == job.first.operation) {
-      ++run.length;
-      note_length(job, receiver);
-    } else {
-      // The worker's window must not fill with results that follow the run.
-      job.full.insert(receiver);
-    }
+    for (const Rank receiver : receivers) pass(job, message, receiver, runs_on);
   }
 
   /// At the end of a burst, and when due() has come: sends what has waited long enough.
@@ -183,6 +173,19 @@ class BareResults {
     if (rule(Rule::kJoinNext)) return seq == run.seq + run.length * lanes_ ? run.length + 1u : 0;
     const uint32_t place = (seq - run.seq) / lanes_;
     return place >= run.length && place < kLongest ? place + 1 : 0;
+  }
+  void pass(Job& job, const wire::Message& message, Rank receiver, bool runs_on) const {
+    Run& run = job.runs[value(receiver)];
+    if (!job.waiting.contains(receiver)) {
+      if (!is_before(message.seq, run.end)) run.end = message.seq + lanes_;
+    } else if (runs_on && message.seq == run.seq + run.length * lanes_ && run.length != kLongest &&
+               message.operation == job.first.operation) {
+      ++run.length;
+      note_length(job, receiver);
+    } else {
+      // The worker's window must not fill with results that follow the run.
+      job.full.insert(receiver);
+    }
   }
   static bool is_before(uint32_t seq, uint32_t other) {
     return static_cast<int32_t>(seq - other) < 0;

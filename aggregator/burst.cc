@@ -34,6 +34,11 @@ template <int kToWrite>
   }
 }
 
+/// True if it is the contribution of a switch below this one.
+bool is_sum_of_child(const ShardJob& job, const RxPacket& packet) {
+  return job.in_tree && packet.message.type == Type::kPart && packet.rank != kFallbackRank;
+}
+
 }  // namespace
 
 Burst::Burst(Shard& shard, const Parts& parts)
@@ -84,7 +89,7 @@ void Burst::look_up_in_sets(std::span<const RxPacket> packets) {
     if (!job.present) continue;
     lookup.seq = Shard::seq_of(job, packet);
     lookup.number = shard.number_of(lookup.seq);
-    if (packet.message.type != Type::kGrad) continue;
+    if (packet.message.type != Type::kGrad && !is_sum_of_child(job, packet)) continue;
     if (shard.hashed) {
       lookup.first = shard.hashed_slot(job, lookup.number);
       uint32_t likely = lookup.first;
@@ -225,12 +230,12 @@ template <class Policy>
   ShardJob& job = shard.jobs[packet.job];
   if (!job.present) return shard.drop(verdict, DropReason::kBadJob);
   if (job.aborted) return shard.drop(verdict, DropReason::kJobAborted);
-  if (packet.message.type != Type::kGrad) [[unlikely]]
+  if (packet.message.type != Type::kGrad && !is_sum_of_child(job, packet)) [[unlikely]]
     return parts_.messages.take(job, lookup.seq, packet, now, verdict);
   if (!shard.is_within(job, lookup.seq, packet, verdict)) return;
   if (const uint32_t epoch = packet.message.epoch; epoch != job.spec.epoch) [[unlikely]] {
     if (epoch > job.spec.epoch) return shard.drop(verdict, DropReason::kFutureEpoch);
-    if (rule(Rule::kEpochCheck)) {
+    if (!job.in_tree && rule(Rule::kEpochCheck)) {
       shard.drop(verdict, DropReason::kStaleEpoch);
       return tell_stale(job, packet, verdict);
     }
@@ -239,8 +244,7 @@ template <class Policy>
       !job.results.in_buffers(packet.message.target - 1, packet.payload_bytes))
     return shard.drop(verdict, DropReason::kBadOffset);
   if (packet.message.receiver != 0 || packet.message.bare()) [[unlikely]] {
-    if (packet.message.receiver > job.spec.workers)
-      return shard.drop(verdict, DropReason::kBadRank);
+    if (packet.message.receiver > job.ranks()) return shard.drop(verdict, DropReason::kBadRank);
     parts_.results.hear_prompt(packet);
   }
   parts_.allocation.take<Policy>(job, lookup, packet, now, verdict);

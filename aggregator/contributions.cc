@@ -7,7 +7,8 @@ namespace ina::aggregator {
 using wire::Message;
 using wire::Type;
 
-Contributions::Contributions(Shard& shard, Results& results) : shard_(shard), results_(results) {
+Contributions::Contributions(Shard& shard, Results& results, Ascent& ascent)
+    : shard_(shard), results_(results), ascent_(ascent) {
   for (const DType dtype : kAllDTypes)
     for (const Op op : kAllOps)
       if (is_valid(dtype, op))
@@ -46,7 +47,20 @@ void Contributions::count_group(uint32_t contributions) {
   shard_.counters.grouped += contributions;
 }
 
+/// A child switch's sum: accumulators.
+void Contributions::absorb_sum(const Slot& slot, const RxPacket& packet) {
+  std::byte* const row = shard_.slots.row_of(slot);
+  if (!slot.bits.empty())
+    kernels_of(slot.dtype, slot.op).merge(row, packet.payload, slot.elements);
+  else if (packet.payload_bytes != 0)
+    std::memcpy(row, packet.payload, packet.payload_bytes);
+}
+
 void Contributions::finish(ShardJob& job, Slot& slot, const RxPacket& packet, Verdict& verdict) {
+  if (job.has_parent()) [[unlikely]] {
+    absorb(job, slot, packet, verdict);
+    return leave_as_part(slot, verdict);
+  }
   // Not there only if the buffer has gone under the operation: then nobody misses the result.
   std::byte* const result = job.results.place(slot.seq, slot.target, packet.payload_bytes);
   if (!result) return shard_.drop(verdict, DropReason::kBadOffset);
@@ -73,7 +87,11 @@ inline bool Contributions::make_result(const ShardJob& job, const Slot& slot, co
                                        std::byte* result) {
   const Kernels& kernel = kernels_of(slot.dtype, slot.op);
   std::byte* const row = shard_.slots.row_of(slot);
-  const uint32_t divisor = slot.op == Op::kAvg ? job.spec.workers : 1;
+  const uint32_t divisor = slot.op == Op::kAvg ? job.ranks() : 1;
+  if (last.message.type == Type::kPart) [[unlikely]] {
+    absorb_sum(slot, last);
+    return kernel.finish(result, row, slot.elements, divisor);
+  }
   if (pending_.slot()) {
     bool overflow = false;
     count_group(pending_.finish(kernel, result, row, last.payload, divisor, overflow));
@@ -98,7 +116,7 @@ void Contributions::finish_at_once(ShardJob& job, Seq seq, WorkerSet& seen, cons
   followers.payloads[0] = first.payload;
   const bool overflow = (message.target != 0 ? kernel.finish_all_stream : kernel.finish_all)(
       result, nullptr, followers.payloads, workers, message.elements,
-      message.op == Op::kAvg ? workers : 1);
+      message.op == Op::kAvg ? job.ranks() : 1);
   pending_.end_group();
 
   seen = job.full;
@@ -125,6 +143,8 @@ void Contributions::finish_at_once(ShardJob& job, Seq seq, WorkerSet& seen, cons
 }
 
 void Contributions::bypass(ShardJob& job, const RxPacket& packet, Verdict& verdict) {
+  if (job.in_tree) [[unlikely]]
+    return ascent_.add(job, packet, verdict);
   ++shard_.counters.bypassed;
   ++shard_.counters.contributions_moved;
   shard_.counters.bypassed_bytes += packet.payload_bytes;
@@ -146,8 +166,13 @@ void Contributions::bypass(ShardJob& job, const RxPacket& packet, Verdict& verdi
 
 void Contributions::leave_as_part(Slot& slot, Verdict& verdict) {
   shard_.counters.contributions_moved += slot.contributions();
-  emit_part(slot, verdict);
   ShardJob& owner = shard_.jobs[slot.job];
+  if (owner.in_tree) [[unlikely]] {
+    if (pending_.slot() == &slot) add_pending();
+    ascent_.take(owner, slot, verdict);
+    return shard_.release(slot);
+  }
+  emit_part(slot, verdict);
   if (owner.left_behind(shard_.number_of(slot.seq))) [[unlikely]]
     shard_.follow_parked(owner, slot.seq, verdict.emission[verdict.emissions - 1]);
   // The row must stay until the verdict has been carried out.

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 
+#include "aggregator/ascent.h"
 #include "aggregator/kernels.h"
 #include "aggregator/pending_sum.h"
 #include "aggregator/results.h"
@@ -14,8 +15,8 @@ namespace ina::aggregator {
 
 class Contributions {
  public:
-  /// Both must outlive it.
-  Contributions(Shard& shard, Results& results);
+  /// All must outlive it.
+  Contributions(Shard& shard, Results& results, Ascent& ascent);
 
   /// The group of a burst that is being decided.
   PendingSum& pending() { return pending_; }
@@ -51,10 +52,12 @@ class Contributions {
     return *kernels_[static_cast<size_t>(dtype)][static_cast<size_t>(op)];
   }
   bool make_result(const ShardJob& job, const Slot& slot, const RxPacket& last, std::byte* result);
+  void absorb_sum(const Slot& slot, const RxPacket& packet);
   void count_group(uint32_t contributions);
 
   Shard& shard_;
   Results& results_;
+  Ascent& ascent_;
   /// By data type and operation, for the best instruction set of this machine.
   std::array<std::array<const Kernels*, std::size(kAllOps) + 1>, std::size(kAllDTypes) + 1>
       kernels_{};
@@ -80,8 +83,11 @@ class Contributions {
     pending_.add(slot, packet.payload);
   } else {
     const Kernels& kernel = kernels_of(slot.dtype, slot.op);
-    (slot.bits.empty() ? kernel.load : kernel.add)(shard_.slots.row_of(slot), packet.payload,
-                                                   slot.elements);
+    if (packet.message.type == wire::Type::kPart) [[unlikely]]
+      absorb_sum(slot, packet);
+    else
+      (slot.bits.empty() ? kernel.load : kernel.add)(shard_.slots.row_of(slot), packet.payload,
+                                                     slot.elements);
   }
   count_absorbed(job, slot, packet, verdict);
 }

@@ -11,6 +11,7 @@ using wire::Type;
 void FallbackMessages::take(ShardJob& job, Seq seq, const RxPacket& packet, Nanos now,
                             Verdict& verdict) {
   const Type type = packet.message.type;
+  if (job.in_tree && packet.rank == kFallbackRank) return on_parent_packet(job, packet, verdict);
   if (type == Type::kResult || type == Type::kRemind || type == Type::kPoll)
     return on_fallback_packet(job, packet, verdict);
   if (shard_.is_within(job, seq, packet, verdict)) on_worker_packet(job, seq, packet, now, verdict);
@@ -19,6 +20,7 @@ void FallbackMessages::take(ShardJob& job, Seq seq, const RxPacket& packet, Nano
 void FallbackMessages::on_worker_packet(ShardJob& job, Seq seq, const RxPacket& packet, Nanos now,
                                         Verdict& verdict) {
   const Type type = packet.message.type;
+  if (job.in_tree) return on_member_packet(job, seq, packet, verdict);
   switch (type) {
     case Type::kQuery:
     case Type::kSent:
@@ -37,6 +39,48 @@ void FallbackMessages::on_worker_packet(ShardJob& job, Seq seq, const RxPacket& 
     default:  // the others are the switch's own
       return shard_.drop(verdict, DropReason::kBadType);
   }
+}
+
+/// Of a member of a job in a tree.
+void FallbackMessages::on_member_packet(ShardJob& job, Seq seq, const RxPacket& packet,
+                                        Verdict& verdict) {
+  if (job.recent.is_below(seq)) return shard_.drop(verdict, DropReason::kTooOld);
+  verdict.fate = Verdict::Fate::kForwarded;
+  switch (packet.message.type) {
+    case Type::kSent:
+      return ascent_.retract(job, seq, packet);
+    case Type::kNotYet:
+      return;
+    case Type::kHave: {
+      if (!rule(Rule::kHaveTaken) && job.has_parent()) return;
+      if (ascent_.is_decided(job, seq)) return shard_.drop(verdict, DropReason::kDuplicate);
+      RxPacket result = packet;
+      result.message.type = Type::kResult;
+      result.message.target = 0;
+      return give_out(job, seq, result, wire::Origin::kSwitch, verdict);
+    }
+    default:
+      return shard_.drop(verdict, DropReason::kBadType);
+  }
+}
+
+/// Of the switch above.
+void FallbackMessages::on_parent_packet(ShardJob& job, const RxPacket& packet, Verdict& verdict) {
+  const Seq seq = Shard::seq_of(job, packet);
+  const wire::Message& message = packet.message;
+  if (!job.has_parent()) return shard_.drop(verdict, DropReason::kNotHome);
+  if (seq >= job.limit) return shard_.drop(verdict, DropReason::kOutsideWindow);
+  if (!shard_.in_lane(seq)) return shard_.drop(verdict, DropReason::kWrongLane);
+  if (job.recent.is_below(seq)) return shard_.drop(verdict, DropReason::kTooOld);
+  // Of an earlier life of the switch above: another sum than that of this one, perhaps.
+  const uint32_t epoch = job.spec.tree.parent_epoch;
+  if ((epoch == 0 && rule(Rule::kReportStop)) || (message.epoch < epoch && rule(Rule::kOldResult)))
+    return shard_.drop(verdict, DropReason::kStaleEpoch);
+  if (message.type == Type::kPoll) return ascent_.on_poll(job, seq, packet, verdict);
+  if (message.type != Type::kResult) return shard_.drop(verdict, DropReason::kBadType);
+  if (ascent_.is_decided(job, seq)) return shard_.drop(verdict, DropReason::kDuplicate);
+  if (message.bare()) return ascent_.pass_by(job, seq, packet, verdict);
+  give_out(job, seq, packet, wire::Origin::kSwitch, verdict);
 }
 
 void FallbackMessages::forward(const RxPacket& packet, Verdict& verdict) {
@@ -125,7 +169,7 @@ void FallbackMessages::pass_home(const ShardJob& job, const RxPacket& packet, Ve
 /// A result that was made elsewhere, to all.
 void FallbackMessages::give_out(ShardJob& job, Seq seq, const RxPacket& packet, wire::Origin origin,
                                 Verdict& verdict) {
-  if (packet.message.receiver > job.spec.workers) return shard_.drop(verdict, DropReason::kBadRank);
+  if (packet.message.receiver > job.ranks()) return shard_.drop(verdict, DropReason::kBadRank);
   if (packet.message.bare()) return shard_.drop(verdict, DropReason::kBadLength);
   std::byte* const result = job.results.place(seq, packet.message.target, packet.payload_bytes);
   if (!result) return shard_.drop(verdict, DropReason::kBadOffset);
@@ -143,6 +187,7 @@ void FallbackMessages::give_out(ShardJob& job, Seq seq, const RxPacket& packet, 
   emission.message.origin = origin;
   emission.message.rank = packet.rank;
   emission.message.bitmap = job.full;
+  if (job.in_tree) results_.complete(job, seq, {}, emission);
   if ((packet.message.flags & wire::kFlagKept) != 0 && value(packet.rank) < job.spec.workers) {
     emission.to = Emission::To::kHolders;
     emission.message.flags &= static_cast<uint16_t>(~wire::kFlagKept);
@@ -152,7 +197,7 @@ void FallbackMessages::give_out(ShardJob& job, Seq seq, const RxPacket& packet, 
   emission.payload_bytes = packet.payload_bytes;
   results_.remember(job, seq, emission.message);
   if (packet.message.receiver != 0) [[unlikely]]
-    Results::bare_for_others(verdict);
+    Results::bare_for_others(job, verdict);
 }
 
 /// The fragment has a result from elsewhere: contributions that are still under way come too late.

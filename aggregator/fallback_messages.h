@@ -13,9 +13,13 @@ namespace ina::aggregator {
 class FallbackMessages {
  public:
   /// All must outlive it.
-  FallbackMessages(Shard& shard, Results& results, Contributions& contributions,
+  FallbackMessages(Shard& shard, Results& results, Ascent& ascent, Contributions& contributions,
                    Questions& questions)
-      : shard_(shard), results_(results), contributions_(contributions), questions_(questions) {}
+      : shard_(shard),
+        results_(results),
+        ascent_(ascent),
+        contributions_(contributions),
+        questions_(questions) {}
 
   /// A packet of a job's worker, or of its fallback, that is no contribution.
   void take(ShardJob& job, Seq seq, const RxPacket& packet, Nanos now, Verdict& verdict);
@@ -26,6 +30,8 @@ class FallbackMessages {
   void on_worker_packet(ShardJob& job, Seq seq, const RxPacket& packet, Nanos now,
                         Verdict& verdict);
   void on_fallback_packet(ShardJob& job, const RxPacket& packet, Verdict& verdict);
+  void on_member_packet(ShardJob& job, Seq seq, const RxPacket& packet, Verdict& verdict);
+  void on_parent_packet(ShardJob& job, const RxPacket& packet, Verdict& verdict);
   void on_keeper_packet(ShardJob& job, Seq seq, const RxPacket& packet, Verdict& verdict);
   void give_out(ShardJob& job, Seq seq, const RxPacket& packet, wire::Origin origin,
                 Verdict& verdict);
@@ -37,6 +43,7 @@ class FallbackMessages {
 
   Shard& shard_;
   Results& results_;
+  Ascent& ascent_;
   Contributions& contributions_;
   Questions& questions_;
 };

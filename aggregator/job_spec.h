@@ -8,6 +8,7 @@
 #include "aggregator/fallback.h"
 #include "aggregator/given_results.h"
 #include "aggregator/replay_window.h"
+#include "aggregator/tree_row.h"
 #include "scheduler/rules.h"
 #include "wire/worker_set.h"
 
@@ -77,6 +78,7 @@ struct JobSpec {
   /// Needed by jobs that have such buffers.
   uint64_t* placed = nullptr;
   Fallback* spill = nullptr;  ///< the job's fallback if its home is this lane
+  TreePlace tree;             ///< home kTree
 
   /// Fragments that each worker may have in the switch with help, where there are so many slots. A
   /// hashed array has no room for some fragment long before its last slot is taken, and then the

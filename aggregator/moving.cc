@@ -54,6 +54,7 @@ void Moving::join_pool_slot(ShardJob& job, Slot& slot, const RxPacket& packet, V
 
 bool Moving::take_without_slot(ShardJob& job, const Lookup& lookup, const RxPacket& packet,
                                Verdict& verdict) {
+  if (job.in_tree) return ascent_.move(job, lookup, packet, verdict);
   if (packet.message.bare()) {
     on_mark(job, lookup, packet, verdict);
     return true;

@@ -15,8 +15,8 @@ namespace ina::aggregator {
 class Moving {
  public:
   /// All must outlive it.
-  Moving(Shard& shard, Results& results, Contributions& contributions)
-      : shard_(shard), results_(results), contributions_(contributions) {}
+  Moving(Shard& shard, Results& results, Contributions& contributions, Ascent& ascent)
+      : shard_(shard), results_(results), contributions_(contributions), ascent_(ascent) {}
 
   /// The marks that a run stands for, from its `first` one on, as many as `marks` has room for.
   /// Returns how many; those beyond the job's window are left out, but for the first of all.
@@ -46,6 +46,7 @@ class Moving {
   Shard& shard_;
   Results& results_;
   Contributions& contributions_;
+  Ascent& ascent_;
 };
 
 }  // namespace ina::aggregator

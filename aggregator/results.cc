@@ -9,7 +9,7 @@ void Results::give(ShardJob& job, const Slot& slot, std::span<const std::byte> p
   const Emission& result = add(job, slot, Emission::To::kAll, payload, verdict);
   remember(job, slot.seq, result.message);
   if (slot.receiver != 0) [[unlikely]]
-    bare_for_others(verdict);
+    bare_for_others(job, verdict);
 }
 
 void Results::repeat(const ShardJob& job, const Slot& slot, Rank rank, Verdict& verdict) {
@@ -19,7 +19,7 @@ void Results::repeat(const ShardJob& job, const Slot& slot, Rank rank, Verdict& 
   Emission& emission = add(job, slot, Emission::To::kSender,
                            {job.results.place(slot.seq, slot.target, bytes), bytes}, verdict);
   emission.message.flags |= wire::kFlagAgain;
-  if (!has_role(static_cast<uint8_t>(slot.receiver), rank)) make_bare(emission);
+  if (!job.members_with(slot.receiver).contains(rank)) make_bare(emission);
 }
 
 bool Results::give_again(const ShardJob& job, Seq seq, const RxPacket& packet, Verdict& verdict) {
@@ -35,8 +35,29 @@ bool Results::give_again(const ShardJob& job, Seq seq, const RxPacket& packet, V
   result.message.flags |= wire::kFlagAgain;
   result.payload_bytes = wire::payload_bytes(result.message);
   result.payload = job.results.place(seq, 0, result.payload_bytes);
-  if (!has_role(given->receiver, packet.rank)) make_bare(result);
+  if (!job.members_with(given->receiver).contains(packet.rank)) make_bare(result);
   return true;
+}
+
+void Results::give_row(const ShardJob& job, Seq seq, const TreeRow& row, const RxPacket& packet,
+                       Verdict& verdict) {
+  ++shard_.counters.results_again;
+  Emission& result = verdict.add(Emission::To::kSender, packet.job);
+  result.message = row.message;
+  result.message.flags |= wire::kFlagAgain;
+  const uint32_t bytes = result.message.elements * wire_bytes(result.message.dtype);
+  complete(job, seq, {job.results.place(seq, result.message.target, bytes), bytes}, result);
+  const bool is_receiver = row.state == TreeRow::State::kDone &&
+                           job.members_with(row.message.receiver).contains(packet.rank);
+  if (!is_receiver) make_bare(result);
+}
+
+/// The row's entry says from now on that its result is there.
+void Results::note_row(const ShardJob& job, Seq seq, const wire::Message& result) const {
+  TreeRow& row = job.spec.tree.rows[job.recent.index(shard_.number_of(seq))];
+  row.mark = seq.value + 1;
+  row.message = result;
+  row.state = TreeRow::State::kDone;
 }
 
 Emission& Results::add(const ShardJob& job, const Slot& slot, Emission::To to,
@@ -58,9 +79,9 @@ void Results::make_bare(Emission& result) {
   result.payload_bytes = 0;
 }
 
-void Results::bare_for_others(Verdict& verdict) {
+void Results::bare_for_others(const ShardJob& job, Verdict& verdict) {
   Emission& result = verdict.emission[verdict.emissions - 1];
-  const WorkerSet receiver = WorkerSet::of(Rank{static_cast<uint8_t>(result.message.receiver - 1)});
+  const WorkerSet receiver = job.members_with(result.message.receiver);
   const WorkerSet all = result.message.bitmap;
   result.to = Emission::To::kHolders;
   result.message.bitmap = all & receiver;

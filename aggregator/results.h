@@ -29,9 +29,15 @@ class Results {
   void repeat(const ShardJob& job, const Slot& slot, Rank rank, Verdict& verdict);
   /// The result of a fragment, to a worker that asks, if the ring still has it.
   bool give_again(const ShardJob& job, Seq seq, const RxPacket& packet, Verdict& verdict);
+  /// A fragment of a job in a tree is decided: the member that contributes again gets the result,
+  /// or hears that it is for another domain.
+  void give_row(const ShardJob& job, Seq seq, const TreeRow& row, const RxPacket& packet,
+                Verdict& verdict);
   /// A result that is given out can be given again from now on. Results in result buffers need not
   /// be remembered: no frame carries what they are for.
   void remember(ShardJob& job, Seq seq, const wire::Message& result) const {
+    if (job.in_tree) [[unlikely]]
+      return note_row(job, seq, result);
     if (!job.given.remembers() || result.target != 0) return;
     job.given.note(job.recent.index(shard_.number_of(seq)), seq, result);
   }
@@ -40,12 +46,13 @@ class Results {
                 Emission& emission) const;
   /// The verdict's last message is a result for all. From now on it is for its receiver alone; the
   /// others get a message that the fragment is decided.
-  static void bare_for_others(Verdict& verdict);
+  static void bare_for_others(const ShardJob& job, Verdict& verdict);
 
  private:
   Emission& add(const ShardJob& job, const Slot& slot, Emission::To to,
                 std::span<const std::byte> payload, Verdict& verdict) const;
   static void make_bare(Emission& result);
+  void note_row(const ShardJob& job, Seq seq, const wire::Message& result) const;
 
   Shard& shard_;
   BareResults bare_;

@@ -37,7 +37,9 @@ void carry_out(Aggregator& aggregator, const Verdict& verdict, Rank sender, Send
     const JobSpec& job = aggregator.spec(emission.job);
     if (emission.message.type == wire::Type::kResult && !emission.message.bare() &&
         emission.to != Emission::To::kSender)
-      aggregator.bare_results().passed(emission.job, emission.message);
+      aggregator.bare_results().passed(emission.job, emission.message,
+                                       aggregator.members_with(emission.job, emission.message),
+                                       job.tree.rows == nullptr);
     switch (emission.to) {
       case Emission::To::kSender:
         send(emission.job, sender, emission);
@@ -62,7 +64,7 @@ void carry_out(Aggregator& aggregator, const Verdict& verdict, Rank sender, Send
       case Emission::To::kFallback:
         if (job.rules.home == Home::kSpill) {
           job.spill->on_message(emission.message, emission.payload);
-        } else if (job.rules.home == Home::kDedicated) {
+        } else if (job.rules.home == Home::kDedicated || job.rules.home == Home::kTree) {
           send(emission.job, kFallbackRank, emission);
         } else {
           const Seq seq = aggregator.seq_of(emission.job, emission.message.seq);
@@ -145,10 +147,13 @@ void serve_burst(Aggregator& aggregator, std::span<const RxPacket> packets,
   send_bare_results(aggregator, now, send);
 }
 
-/// A message that stands for as many marks as its elements say.
+/// A message that stands for as many marks as its elements say, or for as many bare results of the
+/// switch above.
 inline bool is_run(const RxPacket& packet) {
-  return packet.message.bare() && packet.message.type == wire::Type::kGrad &&
-         packet.message.elements > 1;
+  const wire::Message& message = packet.message;
+  return message.bare() && message.elements > 1 &&
+         (message.type == wire::Type::kGrad ||
+          (message.type == wire::Type::kResult && packet.rank == kFallbackRank));
 }
 
 /// Decides a burst with runs, each mark of which is a packet of its own to the aggregator.

@@ -27,6 +27,7 @@ void Shard::add_job(JobIndex index, const JobSpec& spec) {
   job.results_end = spec.start;
   job.parked = ParkedFragments(spec, number_of(spec.start), shape.lanes);
   job.late = LateWorkers(spec);
+  job.in_tree = spec.tree.rows != nullptr;
   job.present = true;
   quotas.open(job.slots);
 }
@@ -85,8 +86,10 @@ std::optional<OldestWaiting> Shard::oldest_waiting(JobIndex index) {
 }
 
 void Shard::advance(ShardJob& job, Seq seq) {
-  job.recent.advance(seq, number_of(seq),
-                     [&](uint64_t number) { job.parked.forget(number, job.counters); });
+  job.recent.advance(seq, number_of(seq), [&](uint64_t number) {
+    job.parked.forget(number, job.counters);
+    if (job.spec.tree.holders) job.spec.tree.holders[job.recent.index(number)] = {};
+  });
 }
 
 void Shard::follow_parked(ShardJob& job, Seq seq, Emission& part) const {
@@ -102,7 +105,7 @@ void Shard::follow_parked(ShardJob& job, Seq seq, Emission& part) const {
 
 WorkerSet Shard::gone_to_fallback(const ShardJob& job, Seq seq, const RxPacket& packet) const {
   // The others' messages for a fragment that is moved are marks, which went nowhere.
-  if (carries_move(packet.message) || !shape.policy.residual) return {};
+  if (carries_move(packet.message) || (!shape.policy.residual && !job.in_tree)) return {};
   return job.recent.seen(number_of(seq)) - WorkerSet::of(packet.rank);
 }
 
@@ -135,9 +138,10 @@ uint64_t Shard::contributions_held() const {
   return held;
 }
 
-void Shard::abort_mismatch(ShardJob& job, const Slot& slot, Verdict& verdict) {
-  verdict.first_rank = slot.first_rank;
-  verdict.first_signature = slot.signature();
+void Shard::abort_mismatch(ShardJob& job, Rank first_rank, const wire::Signature& first,
+                           Verdict& verdict) {
+  verdict.first_rank = first_rank;
+  verdict.first_signature = first;
   job.aborted = true;
   drop(verdict, DropReason::kMismatch);
 }

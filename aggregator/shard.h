@@ -56,6 +56,7 @@ struct ShardJob {
   Seq limit;  ///< fragments the window allows are below this: highest result + 1 + W
   bool present = false;
   bool aborted = false;
+  bool in_tree = false;
   SlotAccount slots;
   ReplayWindow recent;
   Divider pool_slots;  ///< pools only
@@ -68,12 +69,25 @@ struct ShardJob {
   ParkedFragments parked;  ///< with straggler help
 
   bool has_help() const { return spec.park_after != 0; }
+  bool has_parent() const { return in_tree && spec.tree.has_parent; }
+  /// Ranks of the whole job, of which `spec.workers` members contribute here.
+  uint32_t ranks() const { return in_tree ? spec.tree.ranks : spec.workers; }
+  /// The members that a result is for, or through. `role`: wire::Message::receiver.
+  WorkerSet members_with(uint32_t role) const {
+    if (role == 0) return full;
+    if (!in_tree || !spec.tree.member_of)
+      return WorkerSet::of(Rank{static_cast<uint8_t>(role - 1)});
+    const uint8_t member = spec.tree.member_of[role - 1];
+    return member == TreePlace::kElsewhere ? WorkerSet() : WorkerSet::of(Rank{member});
+  }
   /// True if straggler help has passed the fragment by. `number`: among those of this lane.
   bool left_behind(uint64_t number) const { return has_help() && parked.left_behind(number); }
   void note_result(Seq seq) {
     results_end = std::max(results_end, seq + 1);
-    limit = std::max(limit, seq + 1 + spec.window);
+    note_complete(seq);
   }
+  /// All members have contributed: the fragment's result may come, and with it the next window.
+  void note_complete(Seq seq) { limit = std::max(limit, seq + 1 + spec.window); }
 };
 
 /// A message with a payload that is to be moved, rather than added.
@@ -180,9 +194,16 @@ struct Shard {
     counters.drops.add(reason);
   }
   /// A worker's contribution does not go with what the slot holds: the job ends.
-  void abort_mismatch(ShardJob& job, const Slot& slot, Verdict& verdict);
+  void abort_mismatch(ShardJob& job, const Slot& slot, Verdict& verdict) {
+    abort_mismatch(job, slot.first_rank, slot.signature(), verdict);
+  }
+  void abort_mismatch(ShardJob& job, const wire::Message& held, Verdict& verdict) {
+    abort_mismatch(job, held.rank, held.signature(), verdict);
+  }
 
  private:
+  void abort_mismatch(ShardJob& job, Rank first_rank, const wire::Signature& first,
+                      Verdict& verdict);
   void sweep(JobIndex index);
 };
 

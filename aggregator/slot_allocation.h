@@ -17,10 +17,11 @@ namespace ina::aggregator {
 class SlotAllocation {
  public:
   /// All must outlive it.
-  SlotAllocation(Shard& shard, Results& results, Contributions& contributions, Moving& moving,
-                 Parking& parking)
+  SlotAllocation(Shard& shard, Results& results, Ascent& ascent, Contributions& contributions,
+                 Moving& moving, Parking& parking)
       : shard_(shard),
         results_(results),
+        ascent_(ascent),
         contributions_(contributions),
         moving_(moving),
         parking_(parking) {}
@@ -70,6 +71,7 @@ class SlotAllocation {
 
   Shard& shard_;
   Results& results_;
+  Ascent& ascent_;
   Contributions& contributions_;
   Moving& moving_;
   Parking& parking_;
@@ -94,6 +96,8 @@ void SlotAllocation::take(ShardJob& job, const Lookup& lookup, const RxPacket& p
 template <class Policy>
 void SlotAllocation::take_hashed(ShardJob& job, const Lookup& lookup, const RxPacket& packet,
                                  Nanos now, Verdict& verdict) {
+  if (job.in_tree) [[unlikely]]
+    if (ascent_.answer(job, lookup, packet, now, verdict)) return;
   const bool remembered = job.recent.remembers(lookup.seq);
   if (!enter_window(job, lookup, packet, remembered, verdict)) return;
   if (is_moved(packet.message.collective)) [[unlikely]]
@@ -217,7 +221,7 @@ inline bool SlotAllocation::is_whole_fragment(const ShardJob& job, const Lookup&
   const PendingSum& pending = contributions_.pending();
   return pending.collects() && pending.followers().are_all_but(first.rank, job.full) &&
          *lookup.seen == WorkerSet::of(first.rank) && first.message.receiver == 0 &&
-         !job.has_help();
+         !job.has_help() && !job.has_parent();
 }
 
 /// The slot belongs to another fragment.
@@ -256,17 +260,18 @@ template <class Policy>
 [[gnu::always_inline]] inline void SlotAllocation::add_to(ShardJob& job, Slot& slot,
                                                           const RxPacket& packet,
                                                           Verdict& verdict) {
-  constexpr bool kHeld = Policy::kTraits.held_until_acknowledged;
+  // No fallback acknowledges what leaves the slot of a job in a tree.
+  const bool held = Policy::kTraits.held_until_acknowledged && !job.in_tree;
   const bool full = (slot.bits | slot.at_fallback | WorkerSet::of(packet.rank)) == job.full;
   slot.flags |= packet.message.flags & wire::kResultFlags;
-  if (full && !kHeld && (slot.at_fallback.empty() || !rule(Rule::kPartialTest))) {
+  if (full && !held && (slot.at_fallback.empty() || !rule(Rule::kPartialTest))) {
     if (slot.moves()) [[unlikely]]
       return moving_.finish_with(job, slot, packet, verdict);
     return contributions_.finish(job, slot, packet, verdict);
   }
   contributions_.absorb(job, slot, packet, verdict);
   if (!full) return;
-  if (kHeld)
+  if (held)
     contributions_.freeze(slot, verdict);
   else
     contributions_.leave_as_part(slot, verdict);

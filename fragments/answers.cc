@@ -40,7 +40,8 @@ bool Answers::answer(const Question& question, TxPacket& packet) {
   packet = TxPacket{};
   flow_.begin(packet.message, Type::kNotYet, seq);
   packet.message.instance = question.instance;
-  if (seq >= ring.next() || ring[seq].state == Fragment::State::kUnsent) return true;
+  if (seq >= ring.next() || ring[seq].state == Fragment::State::kUnsent)
+    return question.phase != wire::Phase::kAgain;
   Fragment& fragment = flow_.ring[seq];
   const bool over = fragment.operation == nullptr;
   if (fragment.is_done() && (!fragment.bare || !rule(Rule::kNonReceiverSent)))
@@ -49,12 +50,21 @@ bool Answers::answer(const Question& question, TxPacket& packet) {
     packet.message.type = Type::kSent;
     return true;
   }
+  if (question.phase == wire::Phase::kAgain) return contribute_again(seq, fragment, packet);
   // Its bytes are for other workers. They have them by the time that this worker's buffer is its
   // user's again, and then nobody needs an answer.
   if (over) return false;
   if (fragment.is_done() && !rule(Rule::kBindAgain)) return false;
   if (fragment.bound > question.instance + 1 && rule(Rule::kInstance)) return false;
   defer(question, fragment, packet);
+  return true;
+}
+
+/// In a tree: the bytes are for others, who may still need this worker's contribution.
+bool Answers::contribute_again(Seq seq, const Fragment& fragment, TxPacket& packet) const {
+  if (fragment.operation == nullptr || !rule(Rule::kBareAgain)) return false;
+  flow_.describe(seq, *fragment.operation, flow_.in_flight, packet);
+  packet.message.flags |= wire::kFlagAgain;
   return true;
 }
 
@@ -80,7 +90,7 @@ bool Answers::answer_have(Seq seq, const Fragment& fragment, TxPacket& packet) {
 /// Binds the fragment to the fallback's decision, and gives the contribution that it asks for.
 void Answers::defer(const Question& question, Fragment& fragment, TxPacket& packet) {
   const Seq seq = question.seq;
-  const bool asked = question.ask.contains(flow_.config.rank);
+  const bool asked = question.ask.contains(flow_.config.at_switch());
   // Asked for a contribution that it sent: that was lost on the way to the switch.
   if (flow_.config.lossy_link && fragment.bound == 0 && asked)
     flow_.windows.lost(seq, flow_.ring.next(), flow_.timeouts.round_trip);

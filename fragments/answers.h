@@ -30,6 +30,7 @@ class Answers {
   };
   bool answer(const Question& question, TxPacket& packet);
   bool answer_have(Seq seq, const Fragment& fragment, TxPacket& packet);
+  bool contribute_again(Seq seq, const Fragment& fragment, TxPacket& packet) const;
   void defer(const Question& question, Fragment& fragment, TxPacket& packet);
 
   Flow& flow_;

@@ -123,8 +123,11 @@ size_t Engine::accept(const RxPacket& packet, Nanos now, CopyJob* jobs) {
 }
 
 void Engine::on_poll(const Message& poll, Nanos now) {
-  if (poll.phase >= wire::Phase::kAgain)
-    recovery_.send_again(flow_.ring.extended(poll.seq), poll.phase == wire::Phase::kLost, now);
+  const Seq seq = flow_.ring.extended(poll.seq);
+  // In a tree the switch also asks for contributions whose bare result has come.
+  const bool done = config().in_tree() && !awaits(seq);
+  if (poll.phase >= wire::Phase::kAgain && !done)
+    recovery_.send_again(seq, poll.phase == wire::Phase::kLost, now);
   else
     answers_.on_poll(poll);
 }

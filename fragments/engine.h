@@ -95,6 +95,15 @@ class Engine {
     return {flow_.ring.low(), flow_.ring.next(), flow_.ring.results_end()};
   }
 
+  /// Fragments of which this worker can give the result, as it tells a switch of a tree to which it
+  /// attaches: `visit(seq)`.
+  template <class Visit>
+  void for_each_held(Visit&& visit) const {
+    const Seq end = flow_.ring.results_end();
+    for (Seq seq = end - std::min<uint64_t>(end.value, config().window); seq < end; ++seq)
+      if (flow_.ring[seq].is_done() && !flow_.ring[seq].bare) visit(seq);
+  }
+
   /// Operations that are not complete.
   size_t running() const { return operations_.running().size(); }
   /// All that were submitted, modulo 2^32; each has the number of those before it.

@@ -10,6 +10,7 @@ namespace ina::client {
 
 struct EngineConfig {
   Rank rank{};
+  Rank member{};  ///< in_tree(): the worker's bit at its switch; elsewhere that is its rank
   uint32_t workers = 1;
   uint32_t epoch = 0;
   uint32_t window = 0;  ///< W: fragments a worker may run ahead of its oldest incomplete one
@@ -38,6 +39,11 @@ struct EngineConfig {
   /// Without a lossy link: the fragments that the congestion window begins with, 0: W.
   /// Contributions that find no slot must find room where they go instead.
   uint32_t first_window = 0;
+
+  /// The job is in a tree of switches: whoever misses a result sends its contribution again, in any
+  /// epoch (docs/protocol.md, "Trees").
+  bool in_tree() const { return rules.home == Home::kTree; }
+  Rank at_switch() const { return in_tree() ? member : rank; }
 };
 
 }  // namespace ina::client

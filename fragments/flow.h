@@ -52,10 +52,10 @@ struct Flow {
   void begin(wire::Message& message, wire::Type type, Seq seq) const {
     message = wire::Message{};
     message.type = type;
-    message.bitmap = WorkerSet::of(config.rank);
+    message.bitmap = WorkerSet::of(config.at_switch());
     message.epoch = config.epoch;
     message.seq = seq.low();
-    message.rank = config.rank;
+    message.rank = config.at_switch();
     message.lane = static_cast<uint8_t>(seq.value % config.lanes);
   }
   /// Fills in this worker's contribution, or its mark. `others_in_flight`: besides this one.

@@ -27,8 +27,9 @@ Recovery::Recovery(Flow& flow, Deadlines& deadlines) : flow_(flow), deadlines_(d
 }
 
 /// A contribution leaves its worker in one epoch only: the fallback collects the contributions that
-/// the switch lost with the older one.
+/// the switch lost with the older one. In a tree there is no fallback.
 Recovery::Remedy Recovery::remedy_for(const Fragment& fragment) const {
+  if (flow_.config.in_tree()) return Remedy::kAgain;
   if (fragment.epoch < flow_.config.epoch)
     return rule(Rule::kOneEpoch) ? Remedy::kQuery : Remedy::kAgain;
   if (fragment.again && fragment.bound == 0) return Remedy::kAgain;
@@ -66,7 +67,8 @@ void Recovery::send_again(Seq seq, bool is_lost, Nanos now) {
   if (!flow_.ring.awaits(seq)) return;
   Fragment& fragment = flow_.ring[seq];
   if (fragment.again || fragment.bound != 0) return;
-  if (fragment.epoch != flow_.config.epoch && rule(Rule::kOneEpoch)) return;
+  if (fragment.epoch != flow_.config.epoch && !flow_.config.in_tree() && rule(Rule::kOneEpoch))
+    return;
   if (!is_lost && may_be_queued(fragment, now)) return;
   const RoundTrip& rtt = flow_.timeouts.round_trip;
   if (fragment.state == State::kSent) {

@@ -69,6 +69,7 @@ size_t Results::accept(const RxPacket& packet, Nanos now, CopyJob* jobs) {
     accept_bare(message, now);
     return 0;
   }
+  if (is_of_earlier_life(message)) return ignore();
   const Seq seq = flow_.ring.extended(message.seq);
   if ((message.flags & wire::kFlagAgain) != 0) look_for_needless_question(seq, now);
   if (!flow_.ring.is_started(seq)) return ignore();
@@ -105,6 +106,12 @@ size_t Results::accept(const RxPacket& packet, Nanos now, CopyJob* jobs) {
   }
   if (row) jobs[copies++] = {row, packet.payload, packet.payload_bytes};
   return copies;
+}
+
+/// True for another sum, perhaps, than that of this life of the switch.
+bool Results::is_of_earlier_life(const Message& message) const {
+  const EngineConfig& config = flow_.config;
+  return config.in_tree() && message.epoch < config.epoch && rule(Rule::kOldResult);
 }
 
 /// An answer has come for a fragment whose result was here before. So the only question for it was
@@ -144,7 +151,7 @@ void Results::accept_bare(const Message& message, Nanos now) {
 /// called another operation. Marks may have met where nobody could compare them.
 void Results::note_mismatch(const wire::Signature& ours, const Message& message) {
   if (mismatch_ || same_operation(ours, message.signature()) || !rule(Rule::kResultAgrees)) return;
-  const WorkerSet self = WorkerSet::of(flow_.config.rank);
+  const WorkerSet self = WorkerSet::of(flow_.config.at_switch());
   mismatch_ = aggregator::FallbackMismatch{self, WorkerSet::first(flow_.config.workers) - self,
                                            ours, message.signature()};
 }

@@ -42,6 +42,7 @@ class Results {
   void accept_missing_bare(Operation& operation, const wire::Message& message, Nanos now);
   bool takes_bare(Seq seq, const Fragment& fragment, const wire::Message& message) const;
   void note_mismatch(const wire::Signature& ours, const wire::Message& message);
+  bool is_of_earlier_life(const wire::Message& message) const;
   void look_for_needless_question(Seq seq, Nanos now);
   void complete(Seq seq, Fragment& fragment, const wire::Message& message, Nanos now);
   bool is_slowed_by(const wire::Message& message, bool parked) const;

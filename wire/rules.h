@@ -40,7 +40,17 @@ namespace ina {
   X(kReceiptWhole, "receipt_whole")        /* is told with the last byte, not before */    \
   X(kRunWindow, "run_window")              /* C1 for the last of a run of marks */         \
   X(kRunClosing, "run_closing")            /* a run of marks ends before a closing one */  \
-  X(kResultAgrees, "result_agrees")        /* with the operation of its receiver */
+  X(kResultAgrees, "result_agrees")        /* with the operation of its receiver */        \
+  X(kDoneReport, "done_report")            /* a member's result decides its fragment */    \
+  X(kReportStop, "report_stop")            /* what reports takes nothing meanwhile */      \
+  X(kOldResult, "old_result")              /* of an earlier life of the sender */          \
+  X(kHasRetract, "has_retract")            /* SENT takes a report back */                  \
+  X(kLifeKey, "life_key")                  /* a switch has a new key in each life */       \
+  X(kRowAnswers, "row_answers")            /* a decided row answers contributions */       \
+  X(kRowAscends, "row_ascends")            /* a whole one goes up again when asked */      \
+  X(kAskBelow, "ask_below")                /* a switch asks for what it lacks */           \
+  X(kHaveTaken, "have_taken")              /* a member's result, by every switch */        \
+  X(kBareAgain, "bare_again")              /* who got no bytes contributes again */
 
 enum class Rule : uint8_t {
 #define INA_X(enumerator, text) enumerator,

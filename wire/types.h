@@ -25,8 +25,8 @@ constexpr uint32_t value(Rank rank) {
 /// A WorkerSet (the wire's worker bitmap) is one 64-bit word, so a job has at most 64 workers.
 inline constexpr uint32_t kMaxWorkers = 64;
 
-/// The endpoint of a fallback server (ina-psd). It is in no WorkerSet: it contributes nothing of
-/// its own.
+/// The endpoint of a fallback server (ina-psd), or of the switch above in a tree. It is in no
+/// WorkerSet: it contributes nothing of its own.
 inline constexpr Rank kFallbackRank{64};
 
 /// A fragment's roles, to contribute and to receive, are all workers' or one's: 0, or 1 + its rank
@@ -77,6 +77,9 @@ enum class Home : uint8_t {
   kWorkers,    ///< sharded over the job's workers: fragment s at rank s mod workers
   kDedicated,  ///< a server of its own (ina-psd)
   kSpill,      ///< in the switch's DRAM, on the lane of the fragment
+  /// In the rows of each switch of a tree, or of one alone (aggregator/ascent.h). Not in
+  /// kHomeNames: the daemon has no trees yet.
+  kTree,
 };
 inline constexpr Names<Home, 3> kHomeNames = {
     {{"workers", Home::kWorkers}, {"dedicated", Home::kDedicated}, {"spill", Home::kSpill}}};
@@ -210,7 +213,7 @@ std::string_view name(DType dtype);
 std::string_view name(Op op);
 std::string_view name(Collective collective);
 constexpr std::string_view name(Home home) {
-  return name_in(kHomeNames, home);
+  return home == Home::kTree ? "tree" : name_in(kHomeNames, home);
 }
 
 }  // namespace ina

@@ -22,6 +22,7 @@
 namespace ina::sim::world {
 
 struct Job;
+struct Place;
 
 struct alignas(64) Line {
   std::byte bytes[64];
@@ -36,6 +37,8 @@ inline std::byte* data(Lines& lines) {
 struct Worker {
   Job* job = nullptr;
   Rank rank{};
+  Place* place = nullptr;
+  Rank member{};  ///< of its place
   uint32_t host = 0;
   std::unique_ptr<client::Engine> engine;
   std::unique_ptr<client::EngineChannel> channel;
@@ -66,13 +69,45 @@ struct Worker {
   bool gone() const { return !rule(Rule::kLeaveBarrier) && done(); }
 };
 
+/// A worker, or a switch, that takes part in a job at a switch; and how it attaches to that switch
+/// after one of the two has started again.
+struct Member {
+  Worker* worker = nullptr;
+  Place* child = nullptr;
+  uint64_t key = 0;
+  Nanos report_at = INT64_MAX;  ///< it says what it has, and takes nothing from then on
+  Nanos answer_at = INT64_MAX;  ///< that has arrived
+  Nanos told_at = INT64_MAX;    ///< it hears that the switch serves it
+  std::vector<Seq> held;
+  Seq results_end;
+  bool silent = false;  ///< between its report and the answer
+};
+
+/// A job at one switch, of which there is one, or a tree.
+struct Place {
+  Job* job = nullptr;
+  uint32_t at = 0;  ///< number of the switch
+  Place* parent = nullptr;
+  uint32_t number = 0;  ///< as a member of the parent
+  std::vector<Member> members;
+  std::vector<uint8_t> member_of;  ///< aggregator::TreePlace::member_of
+  uint32_t epoch = 1;
+  WorkerSet attached = {};
+  bool ready = true;  ///< all have attached
+  Lines results;
+  std::vector<std::vector<WorkerSet>> seen;                 ///< by lane
+  std::vector<std::vector<uint8_t>> parked_at;              ///< by lane
+  std::vector<std::vector<aggregator::GivenResult>> given;  ///< by lane
+  std::vector<std::vector<aggregator::TreeRow>> rows;       ///< by lane
+  std::vector<std::vector<WorkerSet>> holders;              ///< by lane
+};
+
 struct Job {
   uint32_t index = 0;
   JobPlan config;
   uint32_t window = 0;
   JobId id{};
   uint64_t key = 0;
-  uint32_t epoch = 1;
   uint32_t instance = 0;
   uint32_t fallback_host = 0;
   std::vector<PlannedOperation> plans;
@@ -84,10 +119,8 @@ struct Job {
     return !config.collectives.empty() || config.redistributions != 0 || config.reproducible != 0;
   }
   std::vector<Worker> workers;
-  Lines results;
-  std::vector<std::vector<WorkerSet>> seen;                      ///< by lane
-  std::vector<std::vector<uint8_t>> parked_at;                   ///< by lane
-  std::vector<std::vector<aggregator::GivenResult>> given;       ///< by lane
+  std::vector<std::unique_ptr<Place>> places;  ///< by switch; nullptr: none of its ranks is below
+  Place& root() const { return *places[0]; }
   std::vector<std::unique_ptr<aggregator::Fallback>> fallbacks;  ///< spill: by lane; dedicated: one
   std::vector<std::unique_ptr<aggregator::Fallback>> old_lives;  ///< for their counters
   std::unique_ptr<io::sim::SimTransport> fallback_transport;     ///< dedicated
@@ -109,7 +142,8 @@ struct Lane {
   io::sim::SimPort port;
   Lines rows;
   std::unique_ptr<aggregator::Aggregator> aggregator;
-  std::vector<std::vector<io::EndpointIndex>> endpoints;  ///< by job and rank; the last: fallback
+  /// By job and member; the last: the fallback, or the switch above.
+  std::vector<std::vector<io::EndpointIndex>> endpoints;
   uint64_t port_packets_before = 0;  ///< of the port, before this life of the switch
   uint64_t port_drops_before = 0;
 };

@@ -73,6 +73,7 @@ void add_options(CLI::App& app, Options& options) {
                "reproducible reductions of floats as operations, and nothing else");
   app.add_flag("--hierarchies", restrictions.hierarchies,
                "collectives through several dimensions, by plans, and nothing else");
+  app.add_flag("--trees", restrictions.trees, "jobs in trees of switches, and nothing else");
   app.add_option("--json", options.json_file,
                  "write a summary to this file ('-': standard output)");
   app.add_option("--slots", restrictions.slots, "of the array");

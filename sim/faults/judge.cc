@@ -143,10 +143,12 @@ void Judge::check_joining() {
       Seq seq = standing.low;
       for (; seq < standing.next; ++seq) {
         if (!worker.engine->awaits(seq)) continue;
-        const aggregator::Aggregator& lane = *lanes_[seq.value % scenario_.lanes]->aggregator;
+        const size_t at =
+            worker.place->at * scenario_.lanes + static_cast<size_t>(seq.value % scenario_.lanes);
+        const aggregator::Aggregator& lane = *lanes_[at]->aggregator;
         // A run goes on over fragments whose bytes are on their way to the worker.
         if (!worker.engine->awaits_bare(seq) ||
-            !lane.bare_results().keeps(static_cast<io::JobIndex>(job->index), worker.rank,
+            !lane.bare_results().keeps(static_cast<io::JobIndex>(job->index), worker.member,
                                        seq.low()))
           break;
         ++kept;
@@ -177,9 +179,9 @@ void Judge::check_quotas(const aggregator::Aggregator& aggregator) {
                         short_of_floors));
 }
 
-/// The ledgers of this life of the switch.
-void Judge::check_ledgers() {
-  for (auto& lane : lanes_) {
+void Judge::check_ledgers(uint32_t at_switch) {
+  for (uint32_t i = 0; i < scenario_.lanes; ++i) {
+    const auto& lane = lanes_[at_switch * scenario_.lanes + i];
     const aggregator::Counters& c = lane->aggregator->counters();
     outcome_.preemptions += c.preemptions;
     outcome_.groups += c.groups;

@@ -29,8 +29,11 @@ class Judge {
   void after_burst(const aggregator::Aggregator& aggregator);
   /// All have done all that they can do now.
   void check_joining();
-  /// A life of the switch is over.
-  void check_ledgers();
+  /// A life of the switch is over, or of all.
+  void check_ledgers(uint32_t at_switch);
+  void check_ledgers() {
+    for (uint32_t at = 0; at < scenario_.switches(); ++at) check_ledgers(at);
+  }
   /// All is over.
   void at_the_end();
 

@@ -107,6 +107,101 @@ Scenario make_race(uint64_t seed, const std::string& rule) {
   return s;
 }
 
+/// Rules of trees of switches.
+bool is_tree_rule(const std::string& rule) {
+  for (const char* name : {"done_report", "report_stop", "old_result", "has_retract", "life_key",
+                           "row_answers", "row_ascends", "ask_below", "have_taken", "bare_again"})
+    if (rule == name) return true;
+  return false;
+}
+
+/// A root, and below it leaves, or other switches with leaves. Workers are at leaves, mostly.
+void draw_tree(Scenario& s, Dice& dice) {
+  s.parents = {0};
+  const uint64_t children = dice.chance(0.1) ? 0 : dice.between(1, 3);
+  std::vector<uint32_t> leaves;
+  for (uint64_t i = 0; i < children; ++i) {
+    const auto child = static_cast<uint32_t>(s.parents.size());
+    s.parents.push_back(0);
+    if (dice.chance(0.7)) {
+      leaves.push_back(child);
+      continue;
+    }
+    for (uint64_t n = dice.between(1, 2); n != 0; --n) {
+      leaves.push_back(static_cast<uint32_t>(s.parents.size()));
+      s.parents.push_back(child);
+    }
+  }
+  for (JobPlan& job : s.jobs)
+    for (uint32_t rank = 0; rank < job.workers; ++rank) {
+      const bool anywhere = leaves.empty() || dice.chance(0.1);
+      job.at.push_back(anywhere ? static_cast<uint32_t>(dice.upto(s.parents.size() - 1))
+                                : leaves[dice.upto(leaves.size() - 1)]);
+    }
+}
+
+/// Jobs in a tree of switches that start again. `rule`: dense moments of the kind that it is for;
+/// empty: of any.
+Scenario make_tree(uint64_t seed, const std::string& rule) {
+  Dice dice(seed * 0xd6e8feb86659fd93 + 17);
+  const bool race =
+      rule.empty() ? dice.chance(0.5) : rule != "row_answers" && rule != "row_ascends";
+  Scenario s;
+  s.seed = seed;
+  s.home = Home::kTree;
+  s.policy.kind = dice.chance(0.3) ? scheduler::PolicyKind::kFcfs : scheduler::PolicyKind::kEsa;
+  s.policy.residual = dice.chance(0.5);
+  s.policy.ways = dice.chance(0.7) ? 1 : 4;
+  s.lanes = dice.chance(0.8) ? 1 : 2;
+  s.slots = dice.log_between(1, 64);
+  s.ecn = dice.chance(0.2);
+  s.floats_only = dice.chance(0.5);
+  s.rto_min_ns = race ? 50'000 : 200'000;
+  const bool collectives = rule == "bare_again" || (rule.empty() && dice.chance(0.6));
+  for (uint64_t i = dice.between(1, 2); i != 0; --i) {
+    JobPlan job;
+    job.workers = static_cast<uint32_t>(dice.between(2, race ? 5 : 9));
+    job.window = static_cast<uint32_t>(dice.between(1, race ? 6 : 16));
+    job.operations = static_cast<uint32_t>(dice.between(2, race ? 10 : 5));
+    job.max_fragments = race ? 8 : 40;
+    job.depth = static_cast<uint32_t>(dice.between(1, 3));
+    job.think_ns = dice.chance(0.5) ? 0 : static_cast<Nanos>(dice.upto(kMs));
+    job.lossy_link = dice.chance(0.5);
+    if (collectives) job.collectives = all_collectives();
+    s.jobs.push_back(std::move(job));
+  }
+  draw_tree(s, dice);
+  s.faults.loss = dice.chance(0.2) ? 0 : dice.real(0.3);
+  s.faults.duplicate = dice.chance(0.5) ? 0 : dice.real(0.9);
+  s.faults.reorder = dice.chance(0.4) ? 0 : dice.real(0.9);
+  s.faults.reorder_delay_ns = static_cast<Nanos>(dice.between(50, 1000)) * 1000;
+  s.faults.spike = dice.chance(0.5) ? 0 : dice.real(0.2);
+  s.faults.spike_ns = static_cast<Nanos>(dice.between(100, 8000)) * 1000;
+  s.faults_end_ns = static_cast<Nanos>(dice.between(20, race ? 60 : 120)) * kMs;
+  const auto add = [&](Event::Kind kind, double probability, uint64_t most) {
+    if (!dice.chance(probability)) return;
+    for (uint64_t n = dice.between(1, most); n != 0; --n) {
+      Event event;
+      event.kind = kind;
+      event.at = static_cast<Nanos>(dice.between(50, race ? 30'000 : 60'000)) * 1000;
+      event.length_ns = static_cast<Nanos>(dice.between(1, race ? 1'000 : 10'000)) * 1000;
+      event.job = static_cast<uint32_t>(dice.upto(s.jobs.size() - 1));
+      event.worker = static_cast<uint32_t>(dice.upto(s.jobs[event.job].workers - 1));
+      event.direction = static_cast<uint32_t>(dice.upto(2));
+      event.at_switch = static_cast<uint32_t>(dice.upto(s.parents.size() - 1));
+      if (kind != Event::Kind::kCutLink || event.at_switch != 0) s.events.push_back(event);
+    }
+  };
+  add(Event::Kind::kSwitchRestart, rule.empty() ? 0.7 : 1, race ? 12 : 4);
+  add(Event::Kind::kPauseWorker, 0.3, 4);
+  add(Event::Kind::kCut, 0.25, 4);
+  add(Event::Kind::kCutLink, 0.3, 4);
+  add(Event::Kind::kKillJob, 0.08, 1);
+  std::stable_sort(s.events.begin(), s.events.end(),
+                   [](const Event& a, const Event& b) { return a.at < b.at; });
+  return s;
+}
+
 // Each of them may send to each other one, which many small windows take long for.
 constexpr uint32_t kMostRedistributing = 16;
 
@@ -528,6 +623,11 @@ std::string operations_of(const JobPlan& job) {
 }  // namespace
 
 Scenario make_scenario(uint64_t seed, const Restrictions& restrictions) {
+  if (restrictions.trees || is_tree_rule(restrictions.profile)) {
+    Scenario tree = make_tree(seed, restrictions.profile);
+    choose_joining(tree);
+    return tree;
+  }
   if (const auto race = choose_race(seed, restrictions)) return *race;
   if (const auto operations = choose_long(seed, restrictions)) return *operations;
   Scenario scenario =
@@ -561,6 +661,7 @@ std::string describe(const Scenario& s) {
   for (size_t i = 0; i < s.jobs.size(); ++i)
     text += fmt::format("{}{}x{}w{}", i ? "," : "", s.jobs[i].workers, s.jobs[i].window,
                         operations_of(s.jobs[i]));
+  if (s.is_tree()) text += fmt::format(" parents={}", fmt::join(s.parents, ","));
   for (const HierarchyPlan& hierarchy : s.hierarchies)
     text += fmt::format(" hierarchy={} from job {}, groups={}, depth={}, jitter={}ns",
                         fmt::join(hierarchy.sizes, "x"), hierarchy.first_job, hierarchy.groups,

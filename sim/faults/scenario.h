@@ -1,6 +1,7 @@
 // The parts of a run of the fault simulator. A seed determines all of it.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,6 +32,7 @@ struct JobPlan {
   Nanos join_patience = 0;  ///< aggregator::Joining::patience
   /// Collectives of which its operations are drawn. Empty: all-reduces.
   std::vector<Collective> collectives;
+  std::vector<uint32_t> at;      ///< by rank: the number of its switch; empty: the only one
   uint32_t redistributions = 0;  ///< of a hundred of its operations
   uint32_t reproducible = 0;     ///< of a hundred of its operations
   uint64_t chunk_bytes = 512;    ///< client::RankOrder::Job::chunk_bytes
@@ -56,6 +58,7 @@ struct Event {
     kPauseWorker,      ///< a straggler: does nothing for `length_ns`
     kCut,              ///< the worker's link, `direction` 0: both, 1: to the switch, 2: from it
     kKillJob,          ///< a worker died: the job ends and starts again under a new identity
+    kCutLink,          ///< as kCut, between a switch and the one above it
   };
   Kind kind{};
   Nanos at = 0;
@@ -63,6 +66,7 @@ struct Event {
   uint32_t job = 0;
   uint32_t worker = 0;
   uint32_t direction = 0;
+  uint32_t at_switch = 0;  ///< kSwitchRestart, kCutLink
   /// kSwitchRestart: the switch comes back with this policy.
   std::optional<scheduler::PolicyKind> policy{};
 };
@@ -74,6 +78,9 @@ struct Scenario {
   uint32_t slots = 64;  ///< over all lanes
   uint32_t lanes = 1;
   uint32_t slot_bytes = 64;
+  /// A tree of switches: the number of the one above each, which is lower; the first is the root.
+  /// Empty: one switch.
+  std::vector<uint32_t> parents;
   std::vector<JobPlan> jobs;
   std::vector<HierarchyPlan> hierarchies;
   io::sim::Faults faults;
@@ -87,6 +94,8 @@ struct Scenario {
   bool mismatch = false;
   BrokenPlans broken_plans = BrokenPlans::kNone;
 
+  uint32_t switches() const { return std::max<uint32_t>(1, static_cast<uint32_t>(parents.size())); }
+  bool is_tree() const { return home == Home::kTree; }
   uint32_t workers() const {
     uint32_t sum = 0;
     for (const JobPlan& job : jobs) sum += job.workers;
@@ -110,6 +119,7 @@ struct Restrictions {
   bool reproducible = false;     ///< all operations are reproducible reductions of floats
   bool hierarchies = false;      ///< there is nothing else
   bool mismatch = false;         ///< Scenario::mismatch
+  bool trees = false;            ///< all jobs are in trees of switches
   bool policy_changes = false;   ///< of all restarts of the switch, and there are some
   /// Two jobs of four workers, W 8, 64 slots, the policy's options at their defaults: small and
   /// always the same, for tables.

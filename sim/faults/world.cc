@@ -17,6 +17,8 @@ using world::Hierarchy;
 using world::Job;
 using world::Lane;
 using world::Line;
+using world::Member;
+using world::Place;
 using world::Worker;
 
 namespace {
@@ -40,11 +42,13 @@ World::World(const Scenario& scenario)
     : scenario_(scenario),
       random_(scenario.seed ^ 0x5eed5eed),
       network_(scenario.seed, scenario.faults,
-               scenario.lanes + scenario.workers() + static_cast<uint32_t>(scenario.jobs.size())) {
-  for (uint32_t lane = 0; lane < scenario_.lanes; ++lane)
-    lanes_.push_back(std::make_unique<Lane>(network_, lane, scenario_.slot_bytes));
-  make_lanes();
-  uint32_t host = scenario_.lanes;
+               scenario.switches() * scenario.lanes + scenario.workers() +
+                   static_cast<uint32_t>(scenario.jobs.size())) {
+  uint32_t host = 0;
+  for (; host < scenario_.switches() * scenario_.lanes; ++host)
+    lanes_.push_back(std::make_unique<Lane>(network_, host, scenario_.slot_bytes));
+  down_until_.assign(scenario_.switches(), 0);
+  for (uint32_t at = 0; at < scenario_.switches(); ++at) make_lanes(at);
   for (const JobPlan& config : scenario_.jobs) {
     auto job = std::make_unique<Job>();
     job->index = static_cast<uint32_t>(jobs_.size());
@@ -57,6 +61,7 @@ World::World(const Scenario& scenario)
       worker.rank = Rank{static_cast<uint8_t>(rank)};
       worker.host = host++;
     }
+    world::make_places(scenario_, *job);
     jobs_.push_back(std::move(job));
   }
   for (auto& job : jobs_) {
@@ -116,7 +121,7 @@ void World::restart_job(Job& job) {
   start_hierarchy(hierarchy);
 }
 
-void World::make_lanes() {
+void World::make_lanes(uint32_t at_switch) {
   for (uint32_t lane = 0; lane < scenario_.lanes; ++lane) {
     aggregator::Shape shape;
     shape.slots = std::max(1u, scenario_.slots / scenario_.lanes);
@@ -126,7 +131,7 @@ void World::make_lanes() {
     shape.lanes = scenario_.lanes;
     shape.lane = lane;
     shape.policy = scenario_.policy;
-    Lane& l = *lanes_[lane];
+    Lane& l = lane_of(at_switch, lane);
     l.rows.resize(aggregator::Aggregator::row_memory_bytes(shape) / sizeof(Line) + 1);
     l.aggregator = std::make_unique<aggregator::Aggregator>(
         shape, std::span(data(l.rows), l.rows.size() * sizeof(Line)));
@@ -199,15 +204,26 @@ bool World::knows_of_mismatch() const {
 void World::start_job(Job& job) {
   job.id = JobId{next_id_++};
   job.key = random_();
-  job.epoch = 1;
   job.instance = 0;
-  job.results.assign(2 * size_t{job.window} * scenario_.slot_bytes / sizeof(Line) + 1, {});
+  for (auto& place : job.places) {
+    if (!place) continue;
+    place->epoch = 1;
+    place->ready = true;
+    place->results.assign(2 * size_t{job.window} * scenario_.slot_bytes / sizeof(Line) + 1, {});
+    for (Member& member : place->members) {
+      member.key = member.worker ? job.key : random_();
+      member.report_at = member.answer_at = member.told_at = INT64_MAX;
+      member.silent = false;
+      member.results_end = Seq{};
+    }
+  }
   job.fallback_down_until = 0;
   job.given_out.clear();
   for (Worker& worker : job.workers) {
     make_engine(worker);
     worker.transport = std::make_unique<io::sim::SimTransport>(network_, worker.host, job.id,
-                                                               job.key, scenario_.slot_bytes);
+                                                               job.key, scenario_.slot_bytes,
+                                                               worker.place->at * scenario_.lanes);
     worker.next_plan = 0;
     worker.submit_at = network_.now();
     worker.rejoin_at = INT64_MAX;
@@ -223,24 +239,42 @@ void World::start_job(Job& job) {
     for (uint32_t lane = 0; lane < scenario_.lanes; ++lane)
       job.fallbacks.push_back(make_fallback(job, scenario_.lanes, lane));
   }
-  for (auto& lane : lanes_) {
-    auto& endpoints = lane->endpoints[job.index];
-    for (const io::EndpointIndex endpoint : endpoints) lane->port.unbind(endpoint);
+  for (const auto& place : job.places)
+    if (place) bind_members(*place);
+  for (const auto& place : job.places)
+    if (place) add_to_lanes(*place);
+}
+
+/// The members of a place, and the fallback or the switch above, may speak to its lanes.
+void World::bind_members(const Place& place) {
+  const Job& job = *place.job;
+  const auto index = static_cast<io::JobIndex>(job.index);
+  for (uint32_t i = 0; i < scenario_.lanes; ++i) {
+    Lane& lane = lane_of(place.at, i);
+    auto& endpoints = lane.endpoints[job.index];
+    for (const io::EndpointIndex endpoint : endpoints) lane.port.unbind(endpoint);
     endpoints.clear();
-    const auto index = static_cast<io::JobIndex>(job.index);
-    for (const Worker& worker : job.workers)
-      endpoints.push_back(lane->port.bind(worker.host, job.id, job.key, index, worker.rank));
-    endpoints.push_back(lane->port.bind(job.fallback_host, job.id, job.key, index, kFallbackRank));
+    for (size_t m = 0; m < place.members.size(); ++m) {
+      const Member& member = place.members[m];
+      const uint32_t host =
+          member.worker ? member.worker->host : member.child->at * scenario_.lanes + i;
+      endpoints.push_back(
+          lane.port.bind(host, job.id, member.key, index, Rank{static_cast<uint8_t>(m)}));
+    }
+    const uint32_t above =
+        place.parent ? place.parent->at * scenario_.lanes + i : job.fallback_host;
+    const uint64_t key = place.parent ? place.parent->members[place.number].key : job.key;
+    endpoints.push_back(lane.port.bind(above, job.id, key, index, kFallbackRank));
   }
-  add_to_lanes(job);
 }
 
 client::EngineConfig World::engine_config(const Worker& worker) const {
   const Job& job = *worker.job;
   client::EngineConfig config;
   config.rank = worker.rank;
+  config.member = worker.member;
   config.workers = job.config.workers;
-  config.epoch = job.epoch;
+  config.epoch = worker.place->epoch;
   config.window = job.window;
   config.slot_bytes = scenario_.slot_bytes;
   config.lanes = scenario_.lanes;
@@ -288,8 +322,8 @@ std::unique_ptr<aggregator::Fallback> World::make_fallback(const Job& job, uint3
   config.shards = shards;
   config.shard = shard;
   config.instance = job.instance;
-  config.epoch = job.epoch;
-  config.min_epoch = rule(Rule::kEpochBump) ? job.epoch : 0;
+  config.epoch = job.root().epoch;
+  config.min_epoch = rule(Rule::kEpochBump) ? job.root().epoch : 0;
   config.start = results_end(job);
   config.bind_at_once = !scheduler::traits(scenario_.policy.kind).hashed;
   return std::make_unique<aggregator::Fallback>(config);
@@ -302,24 +336,27 @@ Seq World::results_end(const Job& job) const {
   return end;
 }
 
-void World::add_to_lanes(Job& job) {
-  job.seen.assign(scenario_.lanes, {});
-  job.parked_at.assign(scenario_.lanes, {});
-  job.given.assign(scenario_.lanes, {});
+void World::add_to_lanes(Place& place) {
+  const Job& job = *place.job;
+  place.seen.assign(scenario_.lanes, {});
+  place.parked_at.assign(scenario_.lanes, {});
+  place.given.assign(scenario_.lanes, {});
+  place.rows.assign(scenario_.lanes, {});
+  place.holders.assign(scenario_.lanes, {});
   uint32_t first_slot = 0;  // static: pools one after the other
   for (const auto& other : jobs_)
     if (other->index < job.index) first_slot += 2 * other->window / scenario_.lanes;
   for (uint32_t lane = 0; lane < scenario_.lanes; ++lane) {
     const size_t words = aggregator::JobSpec::seen_words(job.window, scenario_.lanes);
-    job.seen[lane].assign(words, {});
-    job.parked_at[lane].assign(words, 0);
+    place.seen[lane].assign(words, {});
+    place.parked_at[lane].assign(words, 0);
     aggregator::JobSpec spec;
     spec.id = job.id;
-    spec.epoch = job.epoch;
-    spec.workers = job.config.workers;
+    spec.epoch = place.epoch;
+    spec.workers = static_cast<uint32_t>(place.members.size());
     spec.window = job.window;
-    spec.start = results_end(job);
-    spec.rejoined = job.epoch > 1;
+    spec.start = scenario_.is_tree() ? world::results_end(place) : results_end(job);
+    spec.rejoined = place.epoch > 1;
     spec.pool = {first_slot, 2 * job.window / scenario_.lanes, scenario_.lanes, lane};
     if (scheduler::traits(scenario_.policy.kind).hashed) {
       spec.park_after = job.config.park_after;
@@ -327,7 +364,7 @@ void World::add_to_lanes(Job& job) {
       spec.park_patience = job.config.park_patience;
       spec.park_window = job.config.in_switch;
       spec.park_if_it_pays = job.config.park_if_it_pays;
-      if (job.config.park_after != 0) spec.parked_at = job.parked_at[lane].data();
+      if (job.config.park_after != 0) spec.parked_at = place.parked_at[lane].data();
       spec.park_room = job.config.park_room;
       spec.quota.floor = job.config.quota.floor / scenario_.lanes;
       if (job.config.quota.ceiling != UINT32_MAX)
@@ -338,16 +375,28 @@ void World::add_to_lanes(Job& job) {
         scenario_.lanes, job.config.join_patience);
     spec.park_home = scenario_.home == Home::kWorkers && job.config.park_room % 2 == 1;
     spec.rules.home = scenario_.home;
+    spec.rules.rto_min_ns = scenario_.rto_min_ns;
     spec.instance = job.instance;
-    spec.results = data(job.results);
-    spec.seen = job.seen[lane].data();
+    spec.results = data(place.results);
+    spec.seen = place.seen[lane].data();
     if (scheduler::traits(scenario_.policy.kind).hashed) {
-      job.given[lane].assign(words, aggregator::GivenResult{});
-      spec.given = job.given[lane].data();
+      place.given[lane].assign(words, aggregator::GivenResult{});
+      spec.given = place.given[lane].data();
     }
     if (scenario_.home == Home::kSpill) spec.spill = job.fallbacks[lane].get();
-    lanes_[lane]->aggregator->remove_job(static_cast<io::JobIndex>(job.index));
-    lanes_[lane]->aggregator->add_job(static_cast<io::JobIndex>(job.index), spec);
+    if (scenario_.is_tree()) {
+      place.rows[lane].assign(words, aggregator::TreeRow{});
+      place.holders[lane].assign(words, {});
+      spec.tree = {.rows = place.rows[lane].data(),
+                   .holders = place.holders[lane].data(),
+                   .member_of = place.member_of.data(),
+                   .ranks = job.config.workers,
+                   .has_parent = place.parent != nullptr,
+                   .parent_epoch = place.parent && place.epoch == 1 ? place.parent->epoch : 0};
+    }
+    aggregator::Aggregator& aggregator = *lane_of(place.at, lane).aggregator;
+    aggregator.remove_job(static_cast<io::JobIndex>(job.index));
+    aggregator.add_job(static_cast<io::JobIndex>(job.index), spec);
   }
 }
 
@@ -355,17 +404,20 @@ void World::add_to_lanes(Job& job) {
 
 void World::restart_switch(const Event& event) {
   ++outcome_.restarts;
-  judge_.check_ledgers();
+  judge_.check_ledgers(event.at_switch);
   if (event.policy) scenario_.policy.kind = *event.policy;
-  make_lanes();
-  for (auto& lane : lanes_) {
-    lane->port_packets_before = lane->port.counters().rx_packets;
-    lane->port_drops_before = 0;
-    for (const uint64_t count : lane->port.counters().drops.count) lane->port_drops_before += count;
+  make_lanes(event.at_switch);
+  for (uint32_t i = 0; i < scenario_.lanes; ++i) {
+    Lane& lane = lane_of(event.at_switch, i);
+    lane.port_packets_before = lane.port.counters().rx_packets;
+    lane.port_drops_before = 0;
+    for (const uint64_t count : lane.port.counters().drops.count) lane.port_drops_before += count;
   }
-  switch_down_until_ = network_.now() + event.length_ns;
+  down_until_[event.at_switch] = network_.now() + event.length_ns;
+  if (scenario_.is_tree())
+    return attachments_.restart(event.at_switch, down_until_[event.at_switch]);
   for (auto& job : jobs_) {
-    ++job->epoch;
+    ++job->root().epoch;
     if (scenario_.home == Home::kSpill) {
       ++job->instance;
       for (uint32_t lane = 0; lane < scenario_.lanes; ++lane) {
@@ -373,11 +425,11 @@ void World::restart_switch(const Event& event) {
         job->fallbacks[lane] = make_fallback(*job, scenario_.lanes, lane);
       }
     } else if (scenario_.home == Home::kDedicated) {
-      job->fallbacks[0]->set_epoch(job->epoch);
+      job->fallbacks[0]->set_epoch(job->root().epoch);
       job->fallbacks[0]->set_bind_at_once(!scheduler::traits(scenario_.policy.kind).hashed);
     }
-    std::fill(job->results.begin(), job->results.end(), Line{});
-    add_to_lanes(*job);
+    std::fill(job->root().results.begin(), job->root().results.end(), Line{});
+    add_to_lanes(job->root());
     if (event.policy) {  // they hear of it before the switch serves anybody
       for (Worker& worker : job->workers) come_back(worker);
       continue;
@@ -385,7 +437,7 @@ void World::restart_switch(const Event& event) {
     // Half of the workers are told, each at its own time; the others hear it from a STALE.
     for (Worker& worker : job->workers)
       if (random_() % 2 == 0)
-        worker.rejoin_at = switch_down_until_ + static_cast<Nanos>(random_() % (5 * kMs));
+        worker.rejoin_at = down_until_[0] + static_cast<Nanos>(random_() % (5 * kMs));
   }
 }
 
@@ -398,7 +450,7 @@ void World::restart_fallback(Job& job, Nanos down_ns) {
   if (scenario_.home == Home::kWorkers) return;
   ++outcome_.restarts;
   ++job.instance;
-  if (rule(Rule::kEpochBump)) ++job.epoch;
+  if (rule(Rule::kEpochBump)) ++job.root().epoch;
   for (auto& life : job.fallbacks) job.old_lives.push_back(std::move(life));
   const bool spill = scenario_.home == Home::kSpill;
   for (uint32_t shard = 0; shard < job.fallbacks.size(); ++shard)
@@ -406,7 +458,7 @@ void World::restart_fallback(Job& job, Nanos down_ns) {
   if (!spill) job.fallback_down_until = network_.now() + down_ns;
   for (uint32_t lane = 0; lane < scenario_.lanes; ++lane) {
     aggregator::Fallback* fallback = spill ? job.fallbacks[lane].get() : nullptr;
-    lanes_[lane]->aggregator->new_epoch(static_cast<io::JobIndex>(job.index), job.epoch,
+    lanes_[lane]->aggregator->new_epoch(static_cast<io::JobIndex>(job.index), job.root().epoch,
                                         job.instance, fallback);
   }
 }
@@ -424,10 +476,13 @@ void World::happen(const Event& event) {
       worker.paused_until = until;
       return;
     case Event::Kind::kCut:
-      for (uint32_t lane = 0; lane < scenario_.lanes; ++lane) {
-        if (event.direction != 2) network_.cut(worker.host, lane, until);
-        if (event.direction != 1) network_.cut(lane, worker.host, until);
-      }
+      for (uint32_t i = 0; i < scenario_.lanes; ++i)
+        cut(worker.host, worker.place->at * scenario_.lanes + i, event.direction, until);
+      return;
+    case Event::Kind::kCutLink:
+      for (uint32_t i = 0; i < scenario_.lanes; ++i)
+        cut(event.at_switch * scenario_.lanes + i,
+            scenario_.parents[event.at_switch] * scenario_.lanes + i, event.direction, until);
       return;
     case Event::Kind::kKillJob:
       ++outcome_.restarts;
@@ -435,23 +490,22 @@ void World::happen(const Event& event) {
   }
 }
 
+void World::cut(uint32_t below, uint32_t above, uint32_t direction, Nanos until) {
+  if (direction != 2) network_.cut(below, above, until);
+  if (direction != 1) network_.cut(above, below, until);
+}
+
 // ---- a step
 
 void World::serve_lanes() {
-  for (uint32_t i = 0; i < scenario_.lanes; ++i) {
-    if (network_.now() < switch_down_until_) {
+  for (uint32_t i = 0; i < lanes_.size(); ++i) {
+    if (network_.now() < down_until_[i / scenario_.lanes]) {
       network_.discard(i);
       continue;
     }
     Lane& lane = *lanes_[i];
     const auto send = [&](io::JobIndex job, Rank rank, const aggregator::Emission& emission) {
-      const auto& endpoints = lane.endpoints[job];
-      const size_t at = rank == kFallbackRank ? endpoints.size() - 1 : value(rank);
-      wire::Message message = emission.message;
-      if (message.type == wire::Type::kResult)
-        judge_.given_out(*jobs_[job], lane.aggregator->seq_of(job, message.seq), message);
-      if (scenario_.ecn && random_() % 32 == 0) message.flags |= wire::kFlagEcn;
-      lane.port.tx(endpoints[at], message, {emission.payload, emission.payload_bytes});
+      this->send(lane, job, rank, emission);
     };
     const auto mismatch = [&](const io::RxPacket& packet, const aggregator::Verdict&) {
       if (scenario_.mismatch && packet.job == 0)
@@ -467,6 +521,28 @@ void World::serve_lanes() {
     if (network_.now() >= lane.aggregator->bare_results().due())
       aggregator::send_bare_results(*lane.aggregator, network_.now(), send);
     judge_.after_burst(*lane.aggregator);
+  }
+}
+
+void World::send(Lane& lane, io::JobIndex job, Rank rank, const aggregator::Emission& emission) {
+  const auto& endpoints = lane.endpoints[job];
+  const size_t at = rank == kFallbackRank ? endpoints.size() - 1 : value(rank);
+  wire::Message message = emission.message;
+  if (message.type == wire::Type::kResult)
+    judge_.given_out(*jobs_[job], lane.aggregator->seq_of(job, message.seq), message);
+  if (scenario_.ecn && random_() % 32 == 0) message.flags |= wire::kFlagEcn;
+  lane.port.tx(endpoints[at], message, {emission.payload, emission.payload_bytes});
+}
+
+/// The switch has attached to the one above: what waits there goes up.
+void World::ascend(Place& place) {
+  const auto index = static_cast<io::JobIndex>(place.job->index);
+  for (uint32_t i = 0; i < scenario_.lanes; ++i) {
+    Lane& lane = lane_of(place.at, i);
+    lane.aggregator->set_parent_epoch(index, place.parent->epoch);
+    for (Seq from; lane.aggregator->ascend_again(index, from, burst_.verdicts[0]);)
+      for (const aggregator::Emission& emission : burst_.verdicts[0].to_send())
+        send(lane, index, kFallbackRank, emission);
   }
 }
 
@@ -600,6 +676,7 @@ void World::step(Worker& worker) {
   const Nanos now = network_.now();
   worker.due = false;
   if (now >= worker.rejoin_at) come_back(worker);
+  if (worker.place->members[value(worker.member)].silent) network_.discard(worker.host);
   PlainCopier copier;
   while (const size_t count = worker.transport->rx_burst(burst_.received)) {
     worker.engine->on_packets(std::span(burst_.received).first(count), now, copier);
@@ -663,7 +740,8 @@ Nanos World::next_time() const {
   };
   if (next_event_ < scenario_.events.size()) consider(scenario_.events[next_event_].at);
   consider(scenario_.faults_end_ns);
-  consider(switch_down_until_);
+  for (const Nanos until : down_until_) consider(until);
+  attachments_.consider(consider);
   for (const auto& lane : lanes_) consider(lane->aggregator->bare_results().due());
   for (const auto& job : jobs_) {
     consider(job->fallback_down_until);
@@ -704,6 +782,7 @@ Outcome World::run() {
     }
     end_faults_in_time();
     take_events();
+    attachments_.step();
     serve_lanes();
     serve_fallbacks();
     step_workers();
@@ -748,7 +827,7 @@ void World::report_no_end() {
         text += fmt::format(" job {} rank {} waits at {} (next {}, epoch {}/{})", job->index,
                             value(worker.rank), worker.engine->standing().low.value,
                             worker.engine->standing().next.value, worker.engine->config().epoch,
-                            job->epoch);
+                            worker.place->epoch);
   if (scenario_.mismatch) {
     const Job& job = *jobs_[0];
     const PlannedOperation& plan = job.plans[job.deviating_plan];

@@ -10,6 +10,7 @@
 #include "aggregator/serve.h"
 #include "fragments/engine.h"
 #include "sim/faults/actors.h"
+#include "sim/faults/attachments.h"
 #include "sim/faults/judge.h"
 #include "sim/faults/operation.h"
 #include "sim/faults/outcome.h"
@@ -25,7 +26,11 @@ class World {
   Outcome run();
 
  private:
-  void make_lanes();
+  void make_lanes(uint32_t at_switch);
+  world::Lane& lane_of(uint32_t at_switch, uint32_t lane) {
+    return *lanes_[at_switch * scenario_.lanes + lane];
+  }
+  void bind_members(const world::Place& place);
   void make_hierarchies();
   void start_hierarchy(world::Hierarchy& hierarchy);
   void restart_job(world::Job& job);
@@ -39,7 +44,7 @@ class World {
   void come_back(world::Worker& worker);
   const PlannedOperation& plan_of(const world::Worker& worker, size_t plan) const;
   bool knows_of_mismatch() const;
-  void add_to_lanes(world::Job& job);
+  void add_to_lanes(world::Place& place);
   std::unique_ptr<aggregator::Fallback> make_fallback(const world::Job& job, uint32_t shards,
                                                       uint32_t shard) const;
   Seq results_end(const world::Job& job) const;
@@ -47,8 +52,11 @@ class World {
   void take_events();
   void happen(const Event& event);
   void restart_switch(const Event& event);
+  void cut(uint32_t below, uint32_t above, uint32_t direction, Nanos until);
   void restart_fallback(world::Job& job, Nanos down_ns);
   void serve_lanes();
+  void send(world::Lane& lane, io::JobIndex job, Rank rank, const aggregator::Emission& emission);
+  void ascend(world::Place& place);
   void serve_fallbacks();
   void step_workers();
   void step(world::Worker& worker);
@@ -80,13 +88,23 @@ class World {
   std::vector<std::unique_ptr<world::Job>> jobs_;
   std::vector<std::unique_ptr<world::Hierarchy>> hierarchies_;
   Burst burst_;
-  Nanos switch_down_until_ = 0;
-  bool faults_ = true;  ///< still to come, or under way
+  std::vector<Nanos> down_until_;  ///< by switch
+  bool faults_ = true;             ///< still to come, or under way
   size_t next_event_ = 0;
   uint32_t next_id_ = 100;
   bool switch_sees_mismatch_ = false;
   Outcome outcome_;
   world::Judge judge_{scenario_, jobs_, lanes_, outcome_};
+  world::Attachments attachments_{
+      scenario_,
+      network_,
+      random_,
+      jobs_,
+      lanes_,
+      {.bind = [this](world::Place& place) { bind_members(place); },
+       .serve = [this](world::Place& place) { add_to_lanes(place); },
+       .ascend = [this](world::Place& place) { ascend(place); },
+       .come_back = [this](world::Worker& worker) { come_back(worker); }}};
 };
 
 }  // namespace ina::sim

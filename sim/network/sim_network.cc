@@ -79,14 +79,22 @@ void SimNetwork::discard(uint32_t host) {
 EndpointIndex SimPort::bind(uint32_t host, JobId job_id, uint64_t job_key, JobIndex job,
                             Rank rank) {
   bindings_.push_back(Binding{host, job_id, job_key, job, rank});
-  if (by_host_.size() <= host) by_host_.resize(host + 1, kNone);
-  by_host_[host] = static_cast<EndpointIndex>(bindings_.size() - 1);
-  return by_host_[host];
+  if (by_host_.size() <= host) by_host_.resize(host + 1);
+  by_host_[host].push_back(static_cast<EndpointIndex>(bindings_.size() - 1));
+  return by_host_[host].back();
 }
 
 void SimPort::unbind(EndpointIndex endpoint) {
-  by_host_[bindings_[endpoint]->host] = kNone;
+  std::erase(by_host_[bindings_[endpoint]->host], endpoint);
   bindings_[endpoint].reset();
+}
+
+/// The host's binding for the job, or one of another job. nullptr: it has none.
+const SimPort::Binding* SimPort::find(uint32_t host, JobId job_id) const {
+  if (host >= by_host_.size() || by_host_[host].empty()) return nullptr;
+  for (const EndpointIndex endpoint : by_host_[host])
+    if (bindings_[endpoint]->job_id == job_id) return &*bindings_[endpoint];
+  return &*bindings_[by_host_[host].front()];
 }
 
 size_t SimPort::rx_burst(std::span<RxPacket> burst) {
@@ -101,12 +109,12 @@ size_t SimPort::rx_burst(std::span<RxPacket> burst) {
       continue;
     }
     const uint32_t host = frame->envelope.source.ip - Network::address_of(0).ip;
-    const auto endpoint = host < by_host_.size() ? by_host_[host] : kNone;
-    if (endpoint == kNone || frame->envelope.source != Network::address_of(host)) {
+    const Binding* const binding = find(host, frame->envelope.job);
+    if (!binding || frame->envelope.source != Network::address_of(host)) {
       counters_.drops.add(DropReason::kUnknownSource);
       continue;
     }
-    const Binding& from = *bindings_[endpoint];
+    const Binding& from = *binding;
     if (frame->envelope.job != from.job_id || frame->envelope.job_key != from.job_key) {
       counters_.drops.add(DropReason::kBadJob);
       continue;

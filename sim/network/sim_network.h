@@ -125,12 +125,13 @@ class SimPort {
     JobIndex job;
     Rank rank;
   };
+  const Binding* find(uint32_t host, JobId job_id) const;
+
   Network& network_;
   uint32_t host_;
   uint32_t slot_bytes_;
-  static constexpr EndpointIndex kNone = UINT16_MAX;
   std::vector<std::optional<Binding>> bindings_;
-  std::vector<EndpointIndex> by_host_;
+  std::vector<std::vector<EndpointIndex>> by_host_;  ///< a switch is a member of several jobs
   std::vector<std::vector<std::byte>> frames_;  ///< of the last burst
   PortCounters counters_;
 };
