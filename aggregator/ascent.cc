@@ -53,7 +53,8 @@ bool Ascent::answer(ShardJob& job, const Lookup& lookup, const RxPacket& packet,
     return true;
   }
   const WorkerSet have = holders(job, seq);
-  if (have.empty() && !lookup.seen->contains(packet.rank)) return false;
+  const bool came = lookup.seen->contains(packet.rank) && rule(Rule::kAntiReplay);
+  if (have.empty() && !came) return false;
   shard_.drop(verdict, DropReason::kDuplicate);
   // Members ask again, and each of them would ask all others.
   TreeRow& row = row_of(job, seq);

@@ -45,7 +45,6 @@ namespace ina {
   X(kReportStop, "report_stop")            /* what reports takes nothing meanwhile */      \
   X(kOldResult, "old_result")              /* of an earlier life of the sender */          \
   X(kHasRetract, "has_retract")            /* SENT takes a report back */                  \
-  X(kLifeKey, "life_key")                  /* a switch has a new key in each life */       \
   X(kRowAnswers, "row_answers")            /* a decided row answers contributions */       \
   X(kRowAscends, "row_ascends")            /* a whole one goes up again when asked */      \
   X(kAskBelow, "ask_below")                /* a switch asks for what it lacks */           \

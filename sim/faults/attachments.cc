@@ -7,9 +7,6 @@ namespace ina::sim::world {
 
 namespace {
 
-constexpr Nanos kReportWithinNs = 5'000'000;
-constexpr Nanos kAnswerWithinNs = 1'000'000;
-
 /// True if the switch is `above`, or below it.
 bool is_below(const Scenario& scenario, uint32_t at_switch, uint32_t above) {
   while (at_switch > above) at_switch = scenario.parents[at_switch];
@@ -86,7 +83,7 @@ void Attachments::restart(uint32_t at_switch, Nanos up_at) {
       member.answer_at = member.told_at = INT64_MAX;
       // A child that is not served itself attaches once it is.
       const bool is_there = member.worker || member.child->ready;
-      member.report_at = is_there ? up_at + soon(kReportWithinNs) : INT64_MAX;
+      member.report_at = is_there ? up_at + soon(scenario_.attach_ns) : INT64_MAX;
     }
     if (!place->parent) continue;
     // The switch above has lost this member, until it attaches in its new life.
@@ -110,7 +107,7 @@ void Attachments::step() {
 /// report.
 void Attachments::report(Member& member) {
   member.report_at = INT64_MAX;
-  member.answer_at = network_.now() + soon(kAnswerWithinNs);
+  member.answer_at = network_.now() + soon(scenario_.attach_ns / 4);
   member.silent = rule(Rule::kReportStop);
   report_results(member);
 }
@@ -134,7 +131,7 @@ void Attachments::report_results(Member& member) const {
 
 void Attachments::attach(Place& place, Member& member) {
   member.answer_at = INT64_MAX;
-  if (member.child && rule(Rule::kLifeKey)) {
+  if (member.child) {  // what its earlier lives sent is refused
     member.key = random_();
     hooks_.bind(place);
     hooks_.bind(*member.child);
@@ -142,7 +139,7 @@ void Attachments::attach(Place& place, Member& member) {
   place.attached.insert(Rank{static_cast<uint8_t>(&member - place.members.data())});
   if (place.ready) {
     hold(place, member);
-    member.told_at = network_.now() + soon(kAnswerWithinNs);
+    member.told_at = network_.now() + soon(scenario_.attach_ns / 4);
   } else if (place.attached.size() == place.members.size()) {
     begin(place);
   }
@@ -154,11 +151,11 @@ void Attachments::begin(Place& place) {
   hooks_.serve(place);
   for (Member& member : place.members) {
     hold(place, member);
-    member.told_at = network_.now() + soon(kAnswerWithinNs);
+    member.told_at = network_.now() + soon(scenario_.attach_ns / 4);
   }
   if (place.parent)
     place.parent->members[place.number].report_at =
-        std::max(network_.now(), up_at_[place.parent->at]) + soon(kReportWithinNs);
+        std::max(network_.now(), up_at_[place.parent->at]) + soon(scenario_.attach_ns);
 }
 
 void Attachments::hold(const Place& place, const Member& member) {

@@ -109,21 +109,28 @@ Scenario make_race(uint64_t seed, const std::string& rule) {
 
 /// Rules of trees of switches.
 bool is_tree_rule(const std::string& rule) {
-  for (const char* name : {"done_report", "report_stop", "old_result", "has_retract", "life_key",
-                           "row_answers", "row_ascends", "ask_below", "have_taken", "bare_again"})
+  for (const char* name : {"done_report", "report_stop", "old_result", "has_retract", "row_answers",
+                           "row_ascends", "ask_below", "have_taken", "bare_again"})
+    if (rule == name) return true;
+  return false;
+}
+
+/// Rules of trees whose absence shows only when a late packet meets a certain moment.
+bool is_tree_race(const std::string& rule) {
+  for (const char* name : {"done_report", "report_stop", "old_result", "has_retract"})
     if (rule == name) return true;
   return false;
 }
 
 /// A root, and below it leaves, or other switches with leaves. Workers are at leaves, mostly.
-void draw_tree(Scenario& s, Dice& dice) {
+void draw_tree(Scenario& s, Dice& dice, uint64_t most_children, double deep) {
   s.parents = {0};
-  const uint64_t children = dice.chance(0.1) ? 0 : dice.between(1, 3);
+  const uint64_t children = dice.chance(0.1) ? 0 : dice.between(1, most_children);
   std::vector<uint32_t> leaves;
   for (uint64_t i = 0; i < children; ++i) {
     const auto child = static_cast<uint32_t>(s.parents.size());
     s.parents.push_back(0);
-    if (dice.chance(0.7)) {
+    if (!dice.chance(deep)) {
       leaves.push_back(child);
       continue;
     }
@@ -140,12 +147,9 @@ void draw_tree(Scenario& s, Dice& dice) {
     }
 }
 
-/// Jobs in a tree of switches that start again. `rule`: dense moments of the kind that it is for;
-/// empty: of any.
-Scenario make_tree(uint64_t seed, const std::string& rule) {
-  Dice dice(seed * 0xd6e8feb86659fd93 + 17);
-  const bool race =
-      rule.empty() ? dice.chance(0.5) : rule != "row_answers" && rule != "row_ascends";
+/// The switches of a tree, and the faults between them. `dense`: everything happens often, and is
+/// over soon.
+Scenario begin_tree(uint64_t seed, Dice& dice, bool dense) {
   Scenario s;
   s.seed = seed;
   s.home = Home::kTree;
@@ -155,36 +159,27 @@ Scenario make_tree(uint64_t seed, const std::string& rule) {
   s.lanes = dice.chance(0.8) ? 1 : 2;
   s.slots = dice.log_between(1, 64);
   s.ecn = dice.chance(0.2);
-  s.floats_only = dice.chance(0.5);
-  s.rto_min_ns = race ? 50'000 : 200'000;
-  const bool collectives = rule == "bare_again" || (rule.empty() && dice.chance(0.6));
-  for (uint64_t i = dice.between(1, 2); i != 0; --i) {
-    JobPlan job;
-    job.workers = static_cast<uint32_t>(dice.between(2, race ? 5 : 9));
-    job.window = static_cast<uint32_t>(dice.between(1, race ? 6 : 16));
-    job.operations = static_cast<uint32_t>(dice.between(2, race ? 10 : 5));
-    job.max_fragments = race ? 8 : 40;
-    job.depth = static_cast<uint32_t>(dice.between(1, 3));
-    job.think_ns = dice.chance(0.5) ? 0 : static_cast<Nanos>(dice.upto(kMs));
-    job.lossy_link = dice.chance(0.5);
-    if (collectives) job.collectives = all_collectives();
-    s.jobs.push_back(std::move(job));
-  }
-  draw_tree(s, dice);
+  s.floats_only = dense || dice.chance(0.5);
+  s.rto_min_ns = dense ? 50'000 : 200'000;
+  s.attach_ns = static_cast<Nanos>(dense ? dice.between(40, 400) : dice.between(100, 5'000)) * 1000;
   s.faults.loss = dice.chance(0.2) ? 0 : dice.real(0.3);
   s.faults.duplicate = dice.chance(0.5) ? 0 : dice.real(0.9);
   s.faults.reorder = dice.chance(0.4) ? 0 : dice.real(0.9);
-  s.faults.reorder_delay_ns = static_cast<Nanos>(dice.between(50, 1000)) * 1000;
-  s.faults.spike = dice.chance(0.5) ? 0 : dice.real(0.2);
-  s.faults.spike_ns = static_cast<Nanos>(dice.between(100, 8000)) * 1000;
-  s.faults_end_ns = static_cast<Nanos>(dice.between(20, race ? 60 : 120)) * kMs;
+  s.faults.reorder_delay_ns = static_cast<Nanos>(dice.between(50, dense ? 400 : 1000)) * 1000;
+  s.faults.spike = dice.chance(dense ? 0.2 : 0.5) ? 0 : dice.real(0.3);
+  s.faults.spike_ns = static_cast<Nanos>(dice.between(100, dense ? 1'500 : 8'000)) * 1000;
+  s.faults_end_ns = static_cast<Nanos>(dice.between(20, dense ? 60 : 120)) * kMs;
+  return s;
+}
+
+void draw_tree_events(Scenario& s, Dice& dice, bool dense) {
   const auto add = [&](Event::Kind kind, double probability, uint64_t most) {
     if (!dice.chance(probability)) return;
     for (uint64_t n = dice.between(1, most); n != 0; --n) {
       Event event;
       event.kind = kind;
-      event.at = static_cast<Nanos>(dice.between(50, race ? 30'000 : 60'000)) * 1000;
-      event.length_ns = static_cast<Nanos>(dice.between(1, race ? 1'000 : 10'000)) * 1000;
+      event.at = static_cast<Nanos>(dice.between(50, dense ? 40'000 : 60'000)) * 1000;
+      event.length_ns = static_cast<Nanos>(dice.between(1, dense ? 400 : 10'000)) * 1000;
       event.job = static_cast<uint32_t>(dice.upto(s.jobs.size() - 1));
       event.worker = static_cast<uint32_t>(dice.upto(s.jobs[event.job].workers - 1));
       event.direction = static_cast<uint32_t>(dice.upto(2));
@@ -192,13 +187,40 @@ Scenario make_tree(uint64_t seed, const std::string& rule) {
       if (kind != Event::Kind::kCutLink || event.at_switch != 0) s.events.push_back(event);
     }
   };
-  add(Event::Kind::kSwitchRestart, rule.empty() ? 0.7 : 1, race ? 12 : 4);
+  add(Event::Kind::kSwitchRestart, dense ? 1 : 0.7, dense ? 60 : 4);
   add(Event::Kind::kPauseWorker, 0.3, 4);
-  add(Event::Kind::kCut, 0.25, 4);
-  add(Event::Kind::kCutLink, 0.3, 4);
+  add(Event::Kind::kCut, dense ? 0.7 : 0.25, dense ? 40 : 4);
+  add(Event::Kind::kCutLink, dense ? 0.7 : 0.3, dense ? 40 : 4);
   add(Event::Kind::kKillJob, 0.08, 1);
   std::stable_sort(s.events.begin(), s.events.end(),
                    [](const Event& a, const Event& b) { return a.at < b.at; });
+}
+
+/// Jobs in a tree of switches that start again. `rule`: moments of the kind that it is for; empty:
+/// of any.
+Scenario make_tree(uint64_t seed, const std::string& rule) {
+  Dice dice(seed * 0xd6e8feb86659fd93 + 17);
+  const bool race = is_tree_race(rule);
+  const bool dense = race || (rule.empty() && dice.chance(0.4));
+  Scenario s = begin_tree(seed, dice, dense);
+  // A result that one rank alone gets is lost with its switch, mostly.
+  const bool to_one = rule == "bare_again" || rule == "has_retract";
+  const bool collectives = to_one || (!race && dice.chance(0.6));
+  for (uint64_t i = dense ? 1 : dice.between(1, 2); i != 0; --i) {
+    JobPlan job;
+    job.workers = static_cast<uint32_t>(dense ? dice.between(2, 5) : dice.between(2, 9));
+    job.window = static_cast<uint32_t>(dice.between(1, dense ? 4 : 16));
+    job.operations = static_cast<uint32_t>(dense ? 12 : dice.between(2, 6));
+    job.max_fragments = dense ? 8 : 40;
+    job.depth = static_cast<uint32_t>(dice.between(1, 3));
+    job.think_ns = dice.chance(0.5) ? 0 : static_cast<Nanos>(dice.upto(kMs));
+    job.lossy_link = dice.chance(0.5);
+    if (collectives) job.collectives = all_collectives();
+    if (to_one) std::erase_if(job.collectives, [](Collective c) { return !has_closing(c); });
+    s.jobs.push_back(std::move(job));
+  }
+  draw_tree(s, dice, dense ? 2 : 3, rule == "has_retract" ? 1 : 0.3);
+  draw_tree_events(s, dice, dense);
   return s;
 }
 
@@ -465,6 +487,17 @@ std::optional<Scenario> choose_race(uint64_t seed, const Restrictions& restricti
   return race;
 }
 
+/// Some seeds are jobs in trees of switches. From dice of its own.
+std::optional<Scenario> choose_tree(uint64_t seed, const Restrictions& restrictions) {
+  const bool all = restrictions.trees || is_tree_rule(restrictions.profile);
+  const bool some = !is_restricted(restrictions) && !restrictions.mismatch &&
+                    Dice(seed * 0x2545f4914f6cdd1d + 23).chance(0.08);
+  if (!all && !some) return std::nullopt;
+  Scenario tree = make_tree(seed, restrictions.profile);
+  choose_joining(tree);
+  return tree;
+}
+
 /// In some, one worker calls something else. Likewise.
 void choose_mismatch(Scenario& scenario, const Restrictions& restrictions) {
   Dice dice(scenario.seed * 0x2545f4914f6cdd1d + 21);
@@ -623,11 +656,7 @@ std::string operations_of(const JobPlan& job) {
 }  // namespace
 
 Scenario make_scenario(uint64_t seed, const Restrictions& restrictions) {
-  if (restrictions.trees || is_tree_rule(restrictions.profile)) {
-    Scenario tree = make_tree(seed, restrictions.profile);
-    choose_joining(tree);
-    return tree;
-  }
+  if (const auto tree = choose_tree(seed, restrictions)) return *tree;
   if (const auto race = choose_race(seed, restrictions)) return *race;
   if (const auto operations = choose_long(seed, restrictions)) return *operations;
   Scenario scenario =

@@ -81,6 +81,7 @@ struct Scenario {
   /// A tree of switches: the number of the one above each, which is lower; the first is the root.
   /// Empty: one switch.
   std::vector<uint32_t> parents;
+  Nanos attach_ns = 5'000'000;  ///< within it a member attaches to a switch that has started again
   std::vector<JobPlan> jobs;
   std::vector<HierarchyPlan> hierarchies;
   io::sim::Faults faults;
