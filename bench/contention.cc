@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 #include <time.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <cstdio>
 #include <iostream>
@@ -148,7 +147,7 @@ int run(const Options& options) {
 
 int main(int argc, char** argv) {
   ina::contention::Options options;
-  CLI::App app("One worker of a simulated training job");
+  ina::command_line::App app("One worker of a simulated training job");
   app.add_option("--url", options.url, "the switch")->required();
   app.add_option("--job", options.job)->required();
   app.add_option("--rank", options.rank)->required();

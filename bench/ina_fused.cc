@@ -6,7 +6,6 @@
 // checked, outside of the time taken.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -200,7 +199,7 @@ int run(const Options& options) {
 
 int main(int argc, char** argv) {
   ina::fused::Options options;
-  CLI::App app("One rank that sums many small tensors in several ways");
+  ina::command_line::App app("One rank that sums many small tensors in several ways");
   app.add_option("--url", options.url, "the switch")->required();
   app.add_option("--rank", options.rank)->required();
   app.add_option("--ranks", options.ranks)->required();
@@ -211,7 +210,8 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", options.rounds, "timed")
       ->check(ina::command_line::between(1, 1'000'000));
   app.add_option("--coalesce-bytes", options.coalesce_bytes);
-  app.add_option("--idle", options.idle)->check(CLI::IsMember({"auto", "spin", "yield"}));
+  app.add_option("--idle", options.idle)
+      ->check(ina::command_line::one_of({"auto", "spin", "yield"}));
   if (const auto status = ina::command_line::parse(app, argc, argv)) return *status;
   try {
     if (options.most_bytes < options.least_bytes)

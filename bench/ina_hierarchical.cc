@@ -6,7 +6,6 @@
 // prediction. Every element is checked in every round, outside of the time taken.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <barrier>
 #include <cstdint>
@@ -179,7 +178,7 @@ class Run {
 
 int main(int argc, char** argv) {
   ina::hierarchical::Options options;
-  CLI::App app("All ranks of a job that sum through emulated dimensions");
+  ina::command_line::App app("All ranks of a job that sum through emulated dimensions");
   app.add_option("--url", options.url, "the switch")->required();
   app.add_option("--sizes", options.sizes, "of the dimensions: 4,4")->delimiter(',')->required();
   app.add_option("--rates", options.rates, "emulated, of each dimension, MB/s each way: 4,2")

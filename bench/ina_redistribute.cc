@@ -7,7 +7,6 @@
 // plan share its rounds.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -179,10 +178,10 @@ int run(const Options& options) {
 
 int main(int argc, char** argv) {
   ina::redistribution::Options options;
-  CLI::App app("One rank that redistributes arrays by several methods");
+  ina::command_line::App app("One rank that redistributes arrays by several methods");
   app.add_option("--url", options.url, "the switch")->required();
   app.add_option("--rank", options.rank)->required();
-  app.add_option("--ranks", options.ranks)->check(CLI::IsMember({4, 8}))->required();
+  app.add_option("--ranks", options.ranks)->check(ina::command_line::one_of({4, 8}))->required();
   app.add_option("--cases", options.cases)->check(ina::command_line::between<uint64_t>(1, 100'000));
   app.add_option("--seed", options.seed, "of the cases");
   app.add_option("--most-elements", options.most_elements, "of the tiles of all ranks together");

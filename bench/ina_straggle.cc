@@ -11,7 +11,6 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -170,7 +169,7 @@ int run(const Options& options) {
 
 int main(int argc, char** argv) {
   ina::straggle::Options options;
-  CLI::App app("One rank that makes gradients at a rate, and is slow at times");
+  ina::command_line::App app("One rank that makes gradients at a rate, and is slow at times");
   app.add_option("--url", options.url, "the switch")->required();
   app.add_option("--job", options.job)->capture_default_str();
   app.add_option("--rank", options.rank)->required();

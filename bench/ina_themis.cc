@@ -2,7 +2,6 @@
 // of the search and of aggregating switches. docs/themis.md has the results.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
@@ -248,7 +247,8 @@ int run(const Options& options) {
 
 int main(int argc, char** argv) {
   ina::bench::Options options;
-  CLI::App app("Recomputes the figures of the Themis paper with this project's planner.");
+  ina::command_line::App app(
+      "Recomputes the figures of the Themis paper with this project's planner.");
   app.add_option("--topology", options.topology_files, "of the sweep; at least one");
   app.add_option("--planning", options.planning_files, "topologies to time the planner with");
   app.add_option("--evaluations", options.evaluations, "plans that the search simulates")

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <time.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -302,7 +301,8 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
   try {
     ina::redistribution::Options options;
-    CLI::App app("Plans seeded redistributions, checks them, and compares modelled times.");
+    ina::command_line::App app(
+        "Plans seeded redistributions, checks them, and compares modelled times.");
     app.add_option("--cases", options.cases, "random problems on small meshes")
         ->check(ina::command_line::between<uint64_t>(1, 100'000))
         ->capture_default_str();

@@ -1,224 +1,197 @@
 // Command lines, the same in every program: options whose values have names, numbers within bounds,
-// and one exit status and one sentence for every error.
+// and one exit status and one sentence for every error. CLI11 does the work, and only
+// command_line.cc includes it: it takes the compiler longer than most programs' own code.
 #pragma once
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <cstdint>
-#include <cstdio>
-#include <filesystem>
-#include <limits>
-#include <map>
+#include <cstddef>
+#include <functional>
+#include <initializer_list>
+#include <list>
+#include <memory>
 #include <optional>
-#include <sstream>
+#include <stdexcept>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "common/printable.h"
 #include "wire/named.h"
 
+namespace CLI {
+class App;
+class Option;
+class Validator;
+}  // namespace CLI
+
 namespace ina::command_line {
 
 /// Exit status where the command line is wrong, or a file that it names is missing.
 inline constexpr int kExitUsage = 2;
 
+/// What is wrong with a command line. Callbacks of options may throw it.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// What the text of a value must be. Returns what is wrong, else an empty string; transformations
+/// change the text.
+class Validator {
+ public:
+  explicit Validator(std::function<std::string(std::string&)> check);
+  explicit Validator(CLI::Validator validator);
+  std::string operator()(std::string& text) const;
+  friend Validator operator|(const Validator& a, const Validator& b);
+
+ private:
+  friend class Option;
+  std::shared_ptr<const CLI::Validator> validator_;
+};
+
+/// An option of an App, which owns it. Named after CLI11's, as App's functions are.
+class Option {
+ public:
+  explicit Option(CLI::Option& option) : option_(option) {}
+  Option(const Option&) = delete;
+  Option& operator=(const Option&) = delete;
+
+  Option* required();
+  Option* check(const Validator& validator);
+  Option* transform(const Validator& validator);
+  Option* capture_default_str();
+  Option* default_str(const std::string& text);
+  Option* type_name(const std::string& name);
+  Option* envname(const std::string& name);
+  Option* delimiter(char separator);
+  Option* expected(int values);
+  Option* take_all();
+  Option* each(const std::function<void(std::string)>& callback);
+  Option* needs(const Option* other);
+  Option* excludes(const Option* other);
+  Option* excludes(const std::string& other);
+
+  std::string get_name() const;
+  /// How often it was given.
+  size_t count() const;
+  bool empty() const { return count() == 0; }
+
+ private:
+  friend class App;
+  CLI::Option& option_;
+};
+
+/// The options of a program, or of one of its commands.
+class App {
+ public:
+  explicit App(const std::string& description, const std::string& name = "");
+  App(const App&) = delete;
+  App& operator=(const App&) = delete;
+
+  /// T: one of those at the end of command_line.cc.
+  template <class T>
+  Option* add_option(const std::string& name, T& value, const std::string& help = "");
+  /// T: std::string, uint32_t.
+  template <class T>
+  Option* add_option_function(const std::string& name, const std::function<void(const T&)>& set,
+                              const std::string& help = "");
+  Option* add_flag(const std::string& name, bool& value, const std::string& help = "");
+  Option* add_flag_callback(const std::string& name, const std::function<void()>& callback,
+                            const std::string& help);
+  void set_version_flag(const std::string& name, const std::string& version);
+  App* add_subcommand(const std::string& name, const std::string& description);
+  void require_subcommand(int count);
+  void fallthrough();
+  void footer(const std::string& text);
+  void callback(const std::function<void()>& callback);
+
+  /// Throws UsageError. Returns the exit status after --help and --version, which print.
+  std::optional<int> parse(int argc, const char* const* argv);
+
+  Option* get_option(const std::string& name);
+  size_t count(const std::string& option) const;
+  std::string help() const;
+  const std::list<Option>& options() const { return options_; }
+  std::list<App>& commands() { return commands_; }
+  /// The command that was given; empty without one.
+  std::string chosen_command() const;
+
+  /// For add_subcommand().
+  explicit App(std::shared_ptr<CLI::App> app);
+
+ private:
+  Option* keep(CLI::Option* option);
+
+  std::shared_ptr<CLI::App> app_;
+  std::list<Option> options_;
+  std::list<App> commands_;
+};
+
 /// Values and their names, in the order in which they are shown.
 template <class T>
 using Choices = std::vector<std::pair<std::string, T>>;
 
-/// "auto, spin, yield"
-template <class T>
-std::string names_of(const Choices<T>& choices) {
-  std::string text;
-  for (const auto& [name, value] : choices) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
-
 /// An option whose values have names, in any case. CLI11's own transformers print the values beside
-/// the names, and those of a one-byte enum as bytes.
+/// the names, and those of a one-byte enum as bytes. `set` gets a name's index.
+Option* add_names(App& app, const std::string& option, std::vector<std::string> names,
+                  const std::string& default_name, std::function<void(size_t)> set,
+                  const std::string& help);
+
 template <class T>
-CLI::Option* add_choice(CLI::App& app, const std::string& option, T& value, Choices<T> choices,
-                        const std::string& help) {
+Option* add_choice(App& app, const std::string& option, T& value, Choices<T> choices,
+                   const std::string& help) {
   std::string default_name;
-  for (const auto& [name, known] : choices)
+  std::vector<std::string> names;
+  for (const auto& [name, known] : choices) {
     if (known == value) default_name = name;
-  const std::string names = names_of(choices);
-  const auto set = [&value, option, names, choices = std::move(choices)](const std::string& given) {
-    for (const auto& [name, known] : choices)
-      if (CLI::detail::to_lower(name) == CLI::detail::to_lower(given)) {
-        value = known;
-        return;
-      }
-    throw CLI::ValidationError(option, "'" + given + "' is none of " + names);
-  };
-  return app.add_option_function<std::string>(option, set, help + ": " + names)
-      ->type_name("NAME")
-      ->default_str(default_name);
+    names.push_back(name);
+  }
+  const auto set = [&value, choices = std::move(choices)](size_t i) { value = choices[i].second; };
+  return add_names(app, option, std::move(names), default_name, set, help);
 }
 
 /// Adds an option with a table of names. `value` may be an std::optional, empty without the option.
 template <class Value, class T, size_t kCount>
-CLI::Option* add_choice(CLI::App& app, const std::string& option, Value& value,
-                        const Names<T, kCount>& names, const std::string& help) {
+Option* add_choice(App& app, const std::string& option, Value& value, const Names<T, kCount>& names,
+                   const std::string& help) {
   Choices<Value> choices;
   for (const Named<T>& named : names) choices.emplace_back(std::string(named.name), named.value);
   return add_choice(app, option, value, std::move(choices), help);
 }
 
-namespace detail {
-
+/// Bounds that an option's value must keep; both belong to it. T: int, uint32_t, uint64_t, double.
 template <class T>
-std::string number_text(T number) {
-  std::ostringstream text;
-  text << number;
-  return text.str();
-}
-
-/// A validator that takes numbers for which `is_right`. `bounds` says which, in the help; and
-/// behind "is not a number" and `relation` where one is wrong.
-template <class T, class Predicate>
-CLI::Validator number_check(const std::string& relation, const std::string& bounds,
-                            Predicate is_right) {
-  const auto check = [relation, bounds, is_right](std::string& text) {
-    T number{};
-    const bool right = CLI::detail::lexical_cast(text, number) && is_right(number);
-    return right ? std::string() : "'" + text + "' is not a number " + relation + bounds;
-  };
-  return CLI::Validator(check, bounds);
-}
-
-}  // namespace detail
-
-/// Bounds that an option's value must keep; both belong to it.
+Validator between(T low, T high);
 template <class T>
-CLI::Validator between(T low, T high) {
-  return detail::number_check<T>("in ", detail::number_text(low) + ".." + detail::number_text(high),
-                                 [low, high](T number) { return number >= low && number <= high; });
-}
-
-template <class T>
-CLI::Validator at_least(T low) {
-  return detail::number_check<T>("of ", "at least " + detail::number_text(low), [low](T number) {
-    return number >= low && std::isfinite(static_cast<double>(number));
-  });
-}
+Validator at_least(T low);
 
 /// More than 0, by however little.
-inline CLI::Validator positive() {
-  return detail::number_check<double>(
-      "", "above 0", [](double number) { return number > 0 && std::isfinite(number); });
-}
+Validator positive();
 
-namespace detail {
+/// As between(), where the option's own text tells the bounds.
+Validator within(int low, int high);
 
-/// A transformation of "4 MiB" to the number that it means by `units`; takes numbers of the form
-/// that `example` shows.
-inline CLI::Validator unit_transform(std::map<std::string, uint64_t> units,
-                                     const std::string& example) {
-  const auto transform = [units = std::move(units), example](std::string& text) {
-    const std::string wrong = "'" + text + "' is not " + example;
-    const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
-    size_t unit = digits;
-    while (unit < text.size() && text[unit] == ' ') ++unit;
-    const auto factor = units.find(CLI::detail::to_lower(text.substr(unit)));
-    uint64_t number = 0;
-    if (factor == units.end() || !CLI::detail::lexical_cast(text.substr(0, digits), number) ||
-        number > std::numeric_limits<int64_t>::max() / factor->second)
-      return wrong;
-    text = std::to_string(number * factor->second);
-    return std::string();
-  };
-  return CLI::Validator(transform, "");
-}
-
-}  // namespace detail
+/// T: int, double, const char*.
+template <class T>
+Validator one_of(std::initializer_list<T> values);
 
 /// "90", "90 s", "10m", "2 h", in seconds.
-inline CLI::Validator duration() {
-  return detail::unit_transform(
-      {{"", 1}, {"s", 1}, {"m", 60}, {"min", 60}, {"h", 3600}, {"d", 86'400}},
-      "a time such as 90s, 10m, 2h or 1d");
-}
+Validator duration();
 
 /// "4096", "64 KiB", "4MiB", in bytes.
-inline CLI::Validator size() {
-  return detail::unit_transform({{"", 1},
-                                 {"b", 1},
-                                 {"k", 1 << 10},
-                                 {"kib", 1 << 10},
-                                 {"m", 1 << 20},
-                                 {"mib", 1 << 20},
-                                 {"g", 1 << 30},
-                                 {"gib", 1 << 30}},
-                                "a size such as 4096, 64KiB or 4MiB");
-}
+Validator size();
+
+/// Reads the whole of `text` as CLI11 reads an option's value. T: uint64_t, double.
+template <class T>
+bool read_number(const std::string& text, T& number);
 
 /// The error in a command line, as one sentence.
-inline std::string sentence_of(const CLI::ParseError& error) {
-  return printable(error.what()) + "; --help lists what there is";
-}
+std::string sentence_of(const UsageError& error);
 
-/// How a program ends whose command line was not taken: after --help and --version, which print,
-/// with 0, else with kExitUsage and the reason on standard error. `program`: argv[0].
-inline int end(const CLI::App& app, const CLI::ParseError& error, const std::string& program) {
-  if (error.get_exit_code() == 0) return app.exit(error);
-  const std::string name = std::filesystem::path(program).filename().string();
-  std::fprintf(stderr, "%s: %s\n", printable(name).c_str(), sentence_of(error).c_str());
-  return kExitUsage;
-}
+/// The exit status of a program whose command line was not taken; tells the reason on standard
+/// error. `program`: argv[0].
+int refuse(const UsageError& error, const std::string& program);
 
-namespace detail {
-
-/// True if the whole of `text` is a number of T, written in decimal.
-template <class T>
-bool is_number(const std::string& text) {
-  T number{};
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || stop != text.data() + text.size()) return false;
-  if constexpr (std::is_floating_point_v<T>) return std::isfinite(number);
-  return true;
-}
-
-template <class T>
-CLI::Validator strictly(const std::string& what) {
-  return CLI::Validator(
-      [what](std::string& text) {
-        return is_number<T>(text) ? std::string() : "'" + text + "' is not a " + what;
-      },
-      "");
-}
-
-}  // namespace detail
-
-/// Has all options that are numbers refuse what is none. CLI11 takes -1 for the largest number
-/// without a sign, and any large one likewise.
-inline void check_numbers(CLI::App& app) {
-  for (CLI::Option* option : app.get_options()) {
-    const std::string type = option->get_type_name();
-    // Before all other checks.
-    if (type.starts_with("UINT"))
-      option->transform(detail::strictly<uint64_t>("whole number"));
-    else if (type.starts_with("INT"))
-      option->transform(detail::strictly<int64_t>("whole number"));
-    else if (type.starts_with("FLOAT"))
-      option->transform(detail::strictly<double>("number"));
-  }
-  for (CLI::App* command : app.get_subcommands({})) check_numbers(*command);
-}
-
-/// The exit status if the program is to end now, as end() has it.
-inline std::optional<int> parse(CLI::App& app, int argc, const char* const* argv) {
-  check_numbers(app);
-  try {
-    app.parse(argc, argv);
-    return std::nullopt;
-  } catch (const CLI::ParseError& error) {
-    return end(app, error, argc > 0 ? argv[0] : "");
-  }
-}
+/// The exit status if the program is to end now.
+std::optional<int> parse(App& app, int argc, const char* const* argv);
 
 }  // namespace ina::command_line

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -175,17 +174,15 @@ int fail_to_write(const Error& error) {
   return command_line::kExitUsage;
 }
 
-CLI::Validator known_model() {
-  return CLI::Validator(
-      [](const std::string& name) {
-        if (is_model_file(name)) return std::string();
-        const std::vector<std::string> names = model_names();
-        return std::ranges::find(names, name) != names.end()
-                   ? std::string()
-                   : fmt::format("'{}' is none of {}, nor a file such as own.yaml", name,
-                                 fmt::join(names, ", "));
-      },
-      "");
+command_line::Validator known_model() {
+  return command_line::Validator([](const std::string& name) {
+    if (is_model_file(name)) return std::string();
+    const std::vector<std::string> names = model_names();
+    return std::ranges::find(names, name) != names.end()
+               ? std::string()
+               : fmt::format("'{}' is none of {}, nor a file such as own.yaml", name,
+                             fmt::join(names, ", "));
+  });
 }
 
 std::string to_csv(const nlohmann::json& json) {
@@ -199,13 +196,13 @@ std::string to_csv(const nlohmann::json& json) {
 }
 
 /// TrainingOptions before the command would be without effect.
-void refuse_options_before(const CLI::App& app, const std::string& command) {
-  for (const CLI::Option* option : app.get_options())
-    if (option->count() != 0)
+void refuse_options_before(const command_line::App& app, const std::string& command) {
+  for (const command_line::Option& option : app.options())
+    if (!option.empty())
       throw std::invalid_argument(
           fmt::format("{} before '{}' has no effect; '{} --help' lists what "
                       "there is",
-                      option->get_name(), command, command));
+                      option.get_name(), command, command));
 }
 
 struct TrainingOptions {
@@ -226,7 +223,7 @@ struct TrainingOptions {
   std::string json_file, csv_file, topology_file;
 };
 
-void add_policy_options(CLI::App& app, TrainingOptions& options) {
+void add_policy_options(command_line::App& app, TrainingOptions& options) {
   ClusterSpec& spec = options.spec;
   app.add_option("--seed", spec.seed, "decides arrivals, jitter and losses");
   command_line::add_choice(app, "--policy", spec.policy.kind, scheduler::kPolicyNames,
@@ -235,7 +232,7 @@ void add_policy_options(CLI::App& app, TrainingOptions& options) {
                            "esa: what lowers the priority of a slot");
   app.add_flag("--near-full-bonus", spec.policy.near_full_bonus, "esa: nearly full slots stay");
   app.add_option("--ways", spec.policy.ways, "fcfs, esa: slots that a fragment may choose from")
-      ->check(CLI::IsMember({1, 2, 4, 8}));
+      ->check(command_line::one_of({1, 2, 4, 8}));
   app.add_flag("--no-residual", options.no_residual, "esa: late contributions wait for a time-out");
   app.add_flag("--no-priorities", options.no_priorities, "esa: all fragments are as urgent");
   app.add_flag("--aggregator-window,!--no-aggregator-window", spec.aggregator_window,
@@ -246,7 +243,7 @@ void add_policy_options(CLI::App& app, TrainingOptions& options) {
   command_line::add_choice(app, "--home", spec.home, kHomeNames, "of the fallback");
 }
 
-void add_worker_options(CLI::App& app, TrainingOptions& options) {
+void add_worker_options(command_line::App& app, TrainingOptions& options) {
   ClusterSpec& spec = options.spec;
   command_line::add_choice(
       app, "--help-straggler", spec.help,
@@ -267,7 +264,7 @@ void add_worker_options(CLI::App& app, TrainingOptions& options) {
   app.add_option("--value-bytes", spec.value_bytes, "of these, really simulated");
 }
 
-void add_network_options(CLI::App& app, TrainingOptions& options) {
+void add_network_options(command_line::App& app, TrainingOptions& options) {
   ClusterSpec& spec = options.spec;
   RackSpec& rack = options.rack;
   app.add_option("--rate-gbps", options.rate_gbps, "of a worker's link")
@@ -297,7 +294,7 @@ void add_network_options(CLI::App& app, TrainingOptions& options) {
   app.add_option("--rto-ms", options.rto_ms, "smallest time-out")->check(command_line::positive());
 }
 
-void add_job_options(CLI::App& app, TrainingOptions& options) {
+void add_job_options(command_line::App& app, TrainingOptions& options) {
   ClusterSpec& spec = options.spec;
   Trace& trace = options.trace;
   app.add_option("--jobs", trace.jobs, "how many arrive")->check(command_line::positive());
@@ -309,7 +306,7 @@ void add_job_options(CLI::App& app, TrainingOptions& options) {
       ->check(command_line::at_least(0.0));
   app.add_option("--arrival-tail", trace.arrival_tail,
                  "arrivals in bursts: times between them after Pareto, of this shape (0: Poisson)")
-      ->check(CLI::IsMember({0.0}) | command_line::between(1.01, 100.0));
+      ->check(command_line::one_of({0.0}) | command_line::between(1.01, 100.0));
   app.add_option("--trace", trace.file,
                  "the jobs, from this file (sim/README.md): instead of --jobs and all about them");
   app.add_option("--models", trace.models,
@@ -324,7 +321,7 @@ void add_job_options(CLI::App& app, TrainingOptions& options) {
       ->check(command_line::between(0.0, 1.0));
 }
 
-void add_straggler_options(CLI::App& app, TrainingOptions& options) {
+void add_straggler_options(command_line::App& app, TrainingOptions& options) {
   ClusterSpec& spec = options.spec;
   command_line::add_choice(app, "--straggler", spec.straggler.pattern,
                            {{"none", Pattern::kNone},
@@ -353,7 +350,7 @@ void add_straggler_options(CLI::App& app, TrainingOptions& options) {
       ->check(command_line::positive());
 }
 
-void add_run_options(CLI::App& app, TrainingOptions& options) {
+void add_run_options(command_line::App& app, TrainingOptions& options) {
   app.add_option("--sample-us", options.sample_us, "look at the slots so often; 0: never")
       ->check(command_line::at_least(0.0));
   app.add_flag("--devices", options.devices,
@@ -415,7 +412,8 @@ int simulate(const TrainingOptions& options) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app{"Trains on a simulated cluster (ns-3) with the product's own switch and client."};
+  command_line::App app{
+      "Trains on a simulated cluster (ns-3) with the product's own switch and client."};
   TrainingOptions options;
   // In the order in which --help shows them.
   add_policy_options(app, options);
@@ -429,7 +427,7 @@ int run(int argc, char** argv) {
   add_plan_points(app, chosen);
   if (const auto status = command_line::parse(app, argc, argv)) return *status;
   if (chosen) {
-    refuse_options_before(app, app.get_subcommands().front()->get_name());
+    refuse_options_before(app, app.chosen_command());
     return chosen();
   }
   complete(options);

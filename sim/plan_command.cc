@@ -191,7 +191,7 @@ int run(Options& options) {
   return outcome.violations.empty() ? 0 : 1;
 }
 
-void add_plan_options(CLI::App& app, Options& options) {
+void add_plan_options(command_line::App& app, Options& options) {
   PlanSpec& spec = options.spec;
   app.add_option("--topology", options.topology_file, "the network's dimensions (docs/themis.md)")
       ->required();
@@ -221,7 +221,7 @@ void add_plan_options(CLI::App& app, Options& options) {
       ->check(command_line::positive());
 }
 
-void add_network_options(CLI::App& app, Options& options) {
+void add_network_options(command_line::App& app, Options& options) {
   PlanSpec& spec = options.spec;
   app.add_option("--fragment-bytes", spec.fragment_bytes, "payload of a frame");
   app.add_option("--value-bytes", spec.value_bytes, "of these, really simulated");
@@ -244,9 +244,9 @@ void add_network_options(CLI::App& app, Options& options) {
 
 }  // namespace
 
-void add_plan(CLI::App& app, std::function<int()>& chosen) {
+void add_plan(command_line::App& app, std::function<int()>& chosen) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
+  command_line::App* command = app.add_subcommand(
       "plan", "instead: a planned collective over several dimensions (docs/themis.md)");
   add_plan_options(*command, *options);
   add_network_options(*command, *options);

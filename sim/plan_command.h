@@ -3,13 +3,14 @@
 // seed. docs/themis.md has the method.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
+
+#include "common/command_line.h"
 
 namespace ina::sim {
 
 /// Adds the subcommand. Where that is given, `chosen` runs it and returns the exit status.
-void add_plan(CLI::App& app, std::function<int()>& chosen);
-void add_plan_points(CLI::App& app, std::function<int()>& chosen);
+void add_plan(command_line::App& app, std::function<int()>& chosen);
+void add_plan_points(command_line::App& app, std::function<int()>& chosen);
 
 }  // namespace ina::sim

@@ -64,9 +64,9 @@ int run(const Options& options) {
 
 }  // namespace
 
-void add_plan_points(CLI::App& app, std::function<int()>& chosen) {
+void add_plan_points(command_line::App& app, std::function<int()>& chosen) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
+  command_line::App* command = app.add_subcommand(
       "plan-points",
       "instead: the planner's model beside the simulation, at points that a seed draws");
   command->add_option("--seed", options->seed, "decides the points");

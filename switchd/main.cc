@@ -11,7 +11,6 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -554,7 +553,7 @@ int serve_on(const std::shared_ptr<Configuration>& configuration,
 
 int run(int argc, char** argv) {
   const Program program(argv);
-  CLI::App app{"The INA aggregation switch: sums the gradients of its workers' jobs."};
+  command_line::App app{"The INA aggregation switch: sums the gradients of its workers' jobs."};
   std::string config_file;
   std::string socket;
   bool check = false;
@@ -568,7 +567,7 @@ int run(int argc, char** argv) {
   app.add_flag("--check", check,
                "only check: exit 0; 2 if the configuration is wrong; 1 if this machine keeps the "
                "switch from starting with it");
-  CLI::Option* tests = app.add_flag(
+  command_line::Option* tests = app.add_flag(
       "--self-test", self_test,
       "only look at this machine: hugepages, cores, governor, clock, NICs, limits, and\n"
       "what to change for this configuration; exit 0 if it is ready; 3 if the switch\n"

@@ -22,7 +22,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -320,7 +319,7 @@ int main(int argc, char** argv) {
   // A rank without its launcher would wait for peers that nobody ends.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   ina::peers::Options options;
-  CLI::App app{"One rank of a competitor; started by scripts/benchlib/teams.py."};
+  ina::command_line::App app{"One rank of a competitor; started by scripts/benchlib/teams.py."};
   app.add_option("--socket", options.socket)->required();
   app.add_option("--area", options.area)->required();
   app.add_option("--url", options.place.url);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 
@@ -51,7 +50,8 @@ std::vector<T> parse_names(const std::string& text, const T (&all)[kCount]) {
     if (found == std::end(all)) {
       std::vector<std::string_view> known;
       for (const T v : all) known.push_back(name(v));
-      throw CLI::ValidationError(fmt::format("{} is not one of {}", part, fmt::join(known, ", ")));
+      throw command_line::UsageError(
+          fmt::format("{} is not one of {}", part, fmt::join(known, ", ")));
     }
     if (std::ranges::find(values, *found) == values.end()) values.push_back(*found);
   }
@@ -67,7 +67,7 @@ int64_t parse_time_us(const std::string& text) {
                         : suffix == "s" || suffix.empty() ? 1e6
                                                           : 0;
   if (error != std::errc() || factor == 0 || !(value > 0) || value * factor > 1e12)
-    throw CLI::ValidationError(fmt::format("{} is not a time, e.g. 500ms or 30s", text));
+    throw command_line::UsageError(fmt::format("{} is not a time, e.g. 500ms or 30s", text));
   return static_cast<int64_t>(value * factor);
 }
 
@@ -82,11 +82,11 @@ struct Given {
   bool in_place = false;
   bool both = false;
   bool quick = false;
-  CLI::Option* sizes_option = nullptr;
-  CLI::Option* seconds_option = nullptr;
+  command_line::Option* sizes_option = nullptr;
+  command_line::Option* seconds_option = nullptr;
 };
 
-void add_load_options(CLI::App& app, Options& options, Given& given) {
+void add_load_options(command_line::App& app, Options& options, Given& given) {
   app.add_option("--ranks", options.ranks,
                  "fork this many ranks; without it, rank and world size come from the launcher")
       ->check(command_line::between(1, kMaxRanks));
@@ -114,7 +114,7 @@ void add_load_options(CLI::App& app, Options& options, Given& given) {
       ->capture_default_str();
 }
 
-void add_measurement_options(CLI::App& app, Options& options, Given& given) {
+void add_measurement_options(command_line::App& app, Options& options, Given& given) {
   auto* in_place_option =
       app.add_flag("--inplace", given.in_place, "result over the input; allreduce only");
   auto* both_option =
@@ -137,25 +137,25 @@ void add_measurement_options(CLI::App& app, Options& options, Given& given) {
                              ->capture_default_str();
   app.add_flag("!--no-check", options.check, "do not verify every element of the results");
   app.add_option("--numeric", given.numeric, "how sums of floats are made; default: INA_NUMERIC")
-      ->check(CLI::IsMember({"native", "reproducible"}));
+      ->check(command_line::one_of({"native", "reproducible"}));
   app.add_option("--timeout", given.timeout, "of each operation")->capture_default_str();
   app.add_option("--json", options.json_file, "write the rows to this file too");
   app.add_flag("--quick", given.quick, "4:1MiB:8 and 0.1 seconds a row, unless given");
 }
 
-/// Throws CLI::ValidationError for values that are none.
+/// Throws command_line::UsageError for values that are none.
 void apply(Given given, Options& options) {
   if (given.quick && given.sizes_option->empty()) given.sizes = "4:1MiB:8";
   if (given.quick && given.seconds_option->empty()) options.seconds_per_size = 0.1;
   auto parsed = parse_sizes(given.sizes);
-  if (!parsed) throw CLI::ValidationError(parsed.error());
+  if (!parsed) throw command_line::UsageError(parsed.error());
   options.sizes_bytes = std::move(*parsed);
   options.collectives =
       given.collectives == "all"
           ? std::vector<Collective>(std::begin(kAllCollectives), std::end(kAllCollectives))
           : parse_names(given.collectives, kAllCollectives);
   if ((given.in_place || given.both) && options.collectives != std::vector{Collective::kAllreduce})
-    throw CLI::ValidationError("--inplace and --both are for --collective allreduce alone");
+    throw command_line::UsageError("--inplace and --both are for --collective allreduce alone");
   options.dtypes = parse_names(given.dtypes, kAllDtypes);
   options.ops = parse_names(given.ops, kAllOps);
   options.timeout_us = parse_time_us(given.timeout);
@@ -163,7 +163,7 @@ void apply(Given given, Options& options) {
     options.numeric = given.numeric == "native" ? INA_NUMERIC_NATIVE : INA_NUMERIC_REPRODUCIBLE;
   // Better now than after an hour of measuring.
   if (const auto file = OutputFile::open(options.json_file); !file)
-    throw CLI::ValidationError(file.error().text);
+    throw command_line::UsageError(file.error().text);
   options.in_place = given.in_place || given.both;
   options.out_of_place = !given.in_place || given.both;
 }
@@ -201,7 +201,7 @@ tl::expected<std::vector<uint64_t>, std::string> parse_sizes(std::string_view te
 }
 
 std::optional<int> parse_options(int argc, char** argv, Options& options) {
-  CLI::App app{
+  command_line::App app{
       "Time and check collectives over the INA switch, in the manner of nccl-tests.\n"
       "algbw = bytes / time of the slowest rank; busbw = algbw * what a rank's link needs, as\n"
       "nccl-tests have it: 2(n-1)/n of an all-reduce; CPU time is the ranks' own; the switch's is "
@@ -209,12 +209,11 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
   Given given;
   add_load_options(app, options, given);
   add_measurement_options(app, options, given);
-  command_line::check_numbers(app);
   try {
-    app.parse(argc, argv);
+    if (const auto status = app.parse(argc, argv)) return status;
     apply(given, options);
-  } catch (const CLI::ParseError& error) {
-    return command_line::end(app, error, argc > 0 ? argv[0] : "");
+  } catch (const command_line::UsageError& error) {
+    return command_line::refuse(error, argc > 0 ? argv[0] : "");
   }
   for (int i = 0; i < argc; ++i) options.command += fmt::format("{}{}", i ? " " : "", argv[i]);
   return std::nullopt;

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -40,7 +39,7 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   Hyper& hyper = options.launch.hyper;
   options.launch.switchd = default_switchd();
   options.launch.config = INA_DEMO_SOURCE_ROOT "/conf/demo.yaml";
-  CLI::App app{
+  command_line::App app{
       "Data-parallel training of a digit recogniser through the aggregation switch.\n"
       "Ends with status 0 only if all workers hold bitwise equal weights and recognise\n"
       "97 % of the held-out images."};

@@ -479,17 +479,15 @@ int policy_set(const Options& options, const Client& client) {
 }
 
 /// Requests carry UTF-8 alone.
-CLI::Validator utf8() {
-  return CLI::Validator(
-      [](const std::string& text) {
-        try {
-          (void)nlohmann::json(text).dump();
-          return std::string();
-        } catch (const nlohmann::json::exception&) {
-          return "'" + text + "' is not UTF-8";
-        }
-      },
-      "");
+command_line::Validator utf8() {
+  return command_line::Validator([](const std::string& text) {
+    try {
+      (void)nlohmann::json(text).dump();
+      return std::string();
+    } catch (const nlohmann::json::exception&) {
+      return "'" + text + "' is not UTF-8";
+    }
+  });
 }
 
 constexpr const char* kOwnerHelp =
@@ -499,7 +497,7 @@ constexpr const char* kOwnerHelp =
 /// Adds the commands to the command line. They share their options, since one command is chosen.
 class AdminCommands {
  public:
-  AdminCommands(CLI::App& app, const Common& common, std::function<int()>& chosen)
+  AdminCommands(command_line::App& app, const Common& common, std::function<int()>& chosen)
       : app_(app), common_(common), chosen_(chosen) {}
 
   /// In the order in which --help shows them.
@@ -521,9 +519,9 @@ class AdminCommands {
   using RunAlone = int (*)(const Options&);
 
   /// `as_owner`: runs if asks_as_owner().
-  CLI::App* add_to(CLI::App& parent, const char* name, const char* help, Run run,
-                   RunAlone as_owner = nullptr);
-  CLI::App* add(const char* name, const char* help, Run run) {
+  command_line::App* add_to(command_line::App& parent, const char* name, const char* help, Run run,
+                            RunAlone as_owner = nullptr);
+  command_line::App* add(const char* name, const char* help, Run run) {
     return add_to(app_, name, help, run);
   }
   void add_create();
@@ -534,17 +532,17 @@ class AdminCommands {
   void add_trace();
   void add_reload();
   void add_policy();
-  void add_policy_set(CLI::App& policies);
+  void add_policy_set(command_line::App& policies);
 
-  CLI::App& app_;
+  command_line::App& app_;
   const Common& common_;
   std::function<int()>& chosen_;
   const std::shared_ptr<Options> options_ = std::make_shared<Options>();
 };
 
-CLI::App* AdminCommands::add_to(CLI::App& parent, const char* name, const char* help, Run run,
-                                RunAlone as_owner) {
-  CLI::App* command = parent.add_subcommand(name, help);
+command_line::App* AdminCommands::add_to(command_line::App& parent, const char* name,
+                                         const char* help, Run run, RunAlone as_owner) {
+  command_line::App* command = parent.add_subcommand(name, help);
   // Runs after this object's time.
   command->callback([&chosen = chosen_, &common = common_, options = options_, run, as_owner] {
     chosen = [&common, options, run, as_owner] {
@@ -560,7 +558,7 @@ CLI::App* AdminCommands::add_to(CLI::App& parent, const char* name, const char* 
 
 void AdminCommands::add_create() {
   request::CreateJob& wanted = options_->wanted;
-  CLI::App* made =
+  command_line::App* made =
       add("create", "Reserves a job, and prints the ticket that its workers need", create);
   made->add_option("name", wanted.name, "Its name")->required()->check(utf8());
   made->add_option("--workers", wanted.workers, fmt::format("How many, 1..{}", kMaxWorkers))
@@ -574,7 +572,7 @@ void AdminCommands::add_create() {
           "--priority-max",
           [&wanted](uint32_t value) { wanted.priority_max = static_cast<uint8_t>(value); },
           "Highest priority of its fragments, 1..255")
-      ->check(CLI::Range(1, 255).description(""));
+      ->check(command_line::within(1, 255));
   made->add_option("--window", wanted.window_bytes,
                    "How far its workers may run ahead, in bytes, or e.g. 4MiB")
       ->transform(command_line::size())
@@ -586,14 +584,15 @@ void AdminCommands::add_create() {
 }
 
 void AdminCommands::add_abort() {
-  CLI::App* ended = add("abort", "Ends a job for all its workers", abort);
+  command_line::App* ended = add("abort", "Ends a job for all its workers", abort);
   ended->add_option("job", options_->job, "Its name")->required()->check(utf8());
   ended->add_option("--owner", options_->owner, kOwnerHelp)->check(utf8());
   ended->add_option("--reason", options_->reason, "What its workers are told")->check(utf8());
 }
 
 void AdminCommands::add_kick() {
-  CLI::App* kicked = add("kick", "Sends a worker away; a job that has begun ends with it", kick);
+  command_line::App* kicked =
+      add("kick", "Sends a worker away; a job that has begun ends with it", kick);
   kicked->add_option("job", options_->job, "The job's name")->required()->check(utf8());
   kicked->add_option("rank", options_->rank, "The worker's rank")->required();
   kicked->add_option("--owner", options_->owner, kOwnerHelp)->check(utf8());
@@ -601,7 +600,7 @@ void AdminCommands::add_kick() {
 }
 
 void AdminCommands::add_drain() {
-  CLI::App* drained =
+  command_line::App* drained =
       add("drain", "Lets no new jobs in, and waits until those there are have ended", drain);
   drained
       ->add_option("--wait", options_->wait_s,
@@ -613,7 +612,7 @@ void AdminCommands::add_drain() {
 }
 
 void AdminCommands::add_aggregator() {
-  CLI::App* array =
+  command_line::App* array =
       add("aggregator", "The holders of the slots of the array, and the age of what they hold",
           aggregator);
   array->add_flag("--heat", options_->heat,
@@ -625,41 +624,43 @@ void AdminCommands::add_aggregator() {
 }
 
 void AdminCommands::add_trace() {
-  CLI::App* traced =
+  command_line::App* traced =
       add_to(app_, "trace",
              "The next packets of a job, and their fates; waits for --timeout. For the job's owner "
              "and administrators",
              trace, own_trace);
   traced->add_option("job", options_->job, "The job's name")->required()->check(utf8());
   traced->add_option("--packets", options_->packets, "How many, 1..4096")
-      ->check(CLI::Range(1, 4096).description(""))
+      ->check(command_line::within(1, 4096))
       ->capture_default_str();
   traced->add_option("--owner", options_->owner, kOwnerHelp)->check(utf8());
 }
 
 void AdminCommands::add_reload() {
-  CLI::App* reloaded = add("reload",
-                           "Has the switch read its configuration, tokens and certificates again, "
-                           "and open its log again",
-                           reload);
+  command_line::App* reloaded =
+      add("reload",
+          "Has the switch read its configuration, tokens and certificates again, "
+          "and open its log again",
+          reload);
   reloaded->add_flag("--check", options_->check, "Only say what would happen");
   reloaded->add_flag("--force", options_->force,
                      "End the jobs that cannot go on with the new configuration");
 }
 
 void AdminCommands::add_policy() {
-  CLI::App* policies = app_.add_subcommand("policy", "The allocation policy");
+  command_line::App* policies = app_.add_subcommand("policy", "The allocation policy");
   policies->require_subcommand(1);
   add_to(*policies, "show", "The policy in force, those that there are, and what the file says",
          policy_show);
   add_policy_set(*policies);
 }
 
-void AdminCommands::add_policy_set(CLI::App& policies) {
-  CLI::App* changed = add_to(policies, "set",
-                             "Another policy while jobs run, as by `reload`. The configuration's "
-                             "file stays as it is, and its next reader has what it says",
-                             policy_set);
+void AdminCommands::add_policy_set(command_line::App& policies) {
+  command_line::App* changed =
+      add_to(policies, "set",
+             "Another policy while jobs run, as by `reload`. The configuration's "
+             "file stays as it is, and its next reader has what it says",
+             policy_set);
   changed->add_option("name", options_->policy, "Its name, as `policy show` lists it")
       ->required()
       ->check(utf8());
@@ -670,21 +671,20 @@ void AdminCommands::add_policy_set(CLI::App& policies) {
                    "Another key of the policy, as `policy show` lists it, e.g. esa.decay=time; "
                    "more than one may be given")
       ->check(utf8())
-      ->check(CLI::Validator(
-          [](const std::string& text) {
-            return text.find('=') == std::string::npos ? "'" + text + "' is not KEY=VALUE" : "";
-          },
-          ""))
+      ->check(command_line::Validator([](const std::string& text) {
+        return text.find('=') == std::string::npos ? "'" + text + "' is not KEY=VALUE" : "";
+      }))
       ->type_name("KEY=VALUE")
       ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->take_all();
   changed->add_flag("--check", options_->check, "Only say what would happen");
   changed->add_flag("--force", options_->force, "End the jobs that cannot go on with it");
 }
 
 }  // namespace
 
-void add_admin_commands(CLI::App& app, const Common& common, std::function<int()>& chosen) {
+void add_admin_commands(command_line::App& app, const Common& common,
+                        std::function<int()>& chosen) {
   AdminCommands(app, common, chosen).add_all();
 }
 

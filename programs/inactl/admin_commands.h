@@ -2,15 +2,15 @@
 // aggregator, trace, reload, policy.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 
+#include "common/command_line.h"
 #include "programs/inactl/common.h"
 
 namespace ina::cli {
 
 /// Adds the commands. The command that the user gives sets `chosen` to its function, which reads
 /// `common` and returns the program's exit status.
-void add_admin_commands(CLI::App& app, const Common& common, std::function<int()>& chosen);
+void add_admin_commands(command_line::App& app, const Common& common, std::function<int()>& chosen);
 
 }  // namespace ina::cli

@@ -1,7 +1,6 @@
 // inactl: asks a running switch how it is, and administers it.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -135,7 +134,7 @@ int run_port_show(const Common& common, const std::string& name) {
   return kDone;
 }
 
-void add_common_options(CLI::App& app, Common& common) {
+void add_common_options(command_line::App& app, Common& common) {
   app.add_option("--socket", common.socket,
                  "The switch's control socket: its path, or for `status`, `top`, `why`,\n"
                  "`job`, `port` and `trace` also tcp:HOST:PORT with a token in INA_TOKEN or the\n"
@@ -161,13 +160,13 @@ void add_common_options(CLI::App& app, Common& common) {
 }
 
 /// Below the help of each command.
-void add_footers(CLI::App& app) {
-  for (CLI::App* command : app.get_subcommands({})) {
-    command->footer(
+void add_footers(command_line::App& app) {
+  for (command_line::App& command : app.commands()) {
+    command.footer(
         "`inactl --help` has the options of every command: --socket, --admin, --ca, --cert, "
         "--key,\n"
         "--timeout, --json.");
-    add_footers(*command);
+    add_footers(command);
   }
 }
 
@@ -192,7 +191,8 @@ int carry_out(const Common& common, const std::function<int()>& command) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Asks a running aggregation switch how it is, and administers it.", "inactl");
+  command_line::App app("Asks a running aggregation switch how it is, and administers it.",
+                        "inactl");
   app.set_version_flag("--version", INA_PROJECT_VERSION);
   app.require_subcommand(1);
   // Options of every command are found here, wherever they stand.
@@ -202,25 +202,25 @@ int run(int argc, char** argv) {
   add_common_options(app, common);
 
   bool watch = false;
-  CLI::App* status = app.add_subcommand(
+  command_line::App* status = app.add_subcommand(
       "status", "Ports, lcores, aggregator and jobs, and what each job waits for");
   status->add_flag("--watch", watch, "Again every second, until interrupted");
   std::function<int()> chosen = [&] { return run_status(common, watch); };
   bool once = false;
-  CLI::App* tops = app.add_subcommand(
+  command_line::App* tops = app.add_subcommand(
       "top", "Rates of packet loops, ports and jobs, the busiest first, again every second");
   tops->add_flag("--once", once, "Once, after a second");
   tops->callback([&] { chosen = [&] { return run_top(common, once); }; });
   std::string job;
-  CLI::App* asked = app.add_subcommand(
+  command_line::App* asked = app.add_subcommand(
       "why", "Why a job does not advance, or few of its contributions are added in slots");
   asked->add_option("job", job, "Its name, or OWNER/NAME; without it all jobs");
   asked->callback([&] { chosen = [&] { return run_why(common, job); }; });
   const auto add_show = [&](const char* what, const char* help, const char* show_help,
                             const char* argument, const char* argument_help, auto run) {
-    CLI::App* group = app.add_subcommand(what, help);
+    command_line::App* group = app.add_subcommand(what, help);
     group->require_subcommand(1);
-    CLI::App* show = group->add_subcommand("show", show_help);
+    command_line::App* show = group->add_subcommand("show", show_help);
     show->callback([&chosen, &common, &job, run] {
       chosen = [&common, &job, run] { return run(common, job); };
     });
@@ -233,11 +233,9 @@ int run(int argc, char** argv) {
            "Its name; without it all ports", run_port_show);
   add_admin_commands(app, common, chosen);
   add_footers(app);
-  command_line::check_numbers(app);
   try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);
+    if (const auto ended = app.parse(argc, argv)) return *ended;
+  } catch (const command_line::UsageError& error) {
     common.json = asks_for_json(argc, argv);
     return complain(common, kUsage, command_line::sentence_of(error));
   }

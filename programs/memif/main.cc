@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 
 #include "common/command_line.h"
@@ -87,7 +86,7 @@ struct Options {
   LogFormat format = LogFormat::kText;
 };
 
-void add_options(CLI::App& app, Options& options) {
+void add_options(command_line::App& app, Options& options) {
   ServerConfig& config = options.config;
   app.add_option("--switch", config.switch_socket,
                  "The switch's control socket, of root, of this user, of a service in\n"
@@ -111,11 +110,11 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--mode", options.mode,
                  "Permissions of both sockets, e.g. 0660: who may write to them joins in\n"
                  "the name of this program's user. Without it: this user and root")
-      ->check([](const std::string& text) {
+      ->check(command_line::Validator([](const std::string& text) {
         const bool octal = !text.empty() && text.size() <= 4 &&
                            text.find_first_not_of("01234567") == std::string::npos;
         return octal ? "" : "'" + text + "' is not an octal number such as 0660";
-      });
+      }));
   command_line::add_choice(app, "--idle", config.idle,
                            {{"auto", IdleMode::kAuto},
                             {"spin", IdleMode::kSpin},
@@ -128,8 +127,8 @@ void add_options(CLI::App& app, Options& options) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Lets workers on memif join the jobs of an aggregation switch on this host.",
-               "ina-memif");
+  command_line::App app(
+      "Lets workers on memif join the jobs of an aggregation switch on this host.", "ina-memif");
   app.set_version_flag("--version", INA_PROJECT_VERSION);
   Options options;
   add_options(app, options);

@@ -2,7 +2,6 @@
 // measures what to plan with.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <functional>
 
@@ -14,7 +13,7 @@
 namespace {
 
 int run(int argc, char** argv) {
-  CLI::App app(
+  ina::command_line::App app(
       "Plans collectives and redistributions, and says what they will take. Only calibrate sends\n"
       "anything: it measures.",
       "ina-plan");

@@ -87,8 +87,8 @@ int run(const Options& options) {
 
 }  // namespace
 
-void add_calibrate(CLI::App& app, std::function<int()>& chosen) {
-  CLI::App* const command = app.add_subcommand(
+void add_calibrate(command_line::App& app, std::function<int()>& chosen) {
+  command_line::App* const command = app.add_subcommand(
       "calibrate", "Measure the dimensions of a network, as one of the ranks of a job");
   const auto options = std::make_shared<Options>();
   command

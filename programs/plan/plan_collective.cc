@@ -54,21 +54,14 @@ command_line::Choices<Enum> choices_of(const std::array<std::string_view, kCount
 
 /// A choice that has no default.
 template <class Enum>
-CLI::Option* add_optional_choice(CLI::App& app, const std::string& option,
-                                 std::optional<Enum>& value, command_line::Choices<Enum> choices,
-                                 const std::string& help) {
-  const auto set = [&value, option, choices](const std::string& given) {
-    for (const auto& [name, known] : choices)
-      if (CLI::detail::to_lower(name) == CLI::detail::to_lower(given)) {
-        value = known;
-        return;
-      }
-    throw CLI::ValidationError(option,
-                               "'" + given + "' is none of " + command_line::names_of(choices));
-  };
-  return app
-      .add_option_function<std::string>(option, set, help + ": " + command_line::names_of(choices))
-      ->type_name("NAME");
+command_line::Option* add_optional_choice(command_line::App& app, const std::string& option,
+                                          std::optional<Enum>& value,
+                                          command_line::Choices<Enum> choices,
+                                          const std::string& help) {
+  std::vector<std::string> names;
+  for (const auto& [name, known] : choices) names.push_back(name);
+  const auto set = [&value, choices = std::move(choices)](size_t i) { value = choices[i].second; };
+  return command_line::add_names(app, option, std::move(names), "", set, help);
 }
 
 /// "all-reduce:64MiB@250": the collective, its size, and its earliest begin in microseconds.
@@ -83,11 +76,11 @@ Result<themis::Request> parse_request(const std::string& text) {
   themis::Request request;
   request.collective = static_cast<themis::Collective>(known - themis::kCollectiveNames.begin());
   std::string size = text.substr(colon + 1, at == std::string::npos ? at : at - colon - 1);
-  if (!command_line::size()(size).empty() || !CLI::detail::lexical_cast(size, request.bytes))
+  if (!command_line::size()(size).empty() || !command_line::read_number(size, request.bytes))
     return fail(INA_ERR_INVALID, wrong);
   double issue_us = 0;
   if (at != std::string::npos &&
-      (!CLI::detail::lexical_cast(text.substr(at + 1), issue_us) || !(issue_us >= 0) ||
+      (!command_line::read_number(text.substr(at + 1), issue_us) || !(issue_us >= 0) ||
        issue_us > static_cast<double>(themis::kMostIssuePs) / kPicosPerUs))
     return fail(INA_ERR_INVALID, wrong);
   request.issue_ps = static_cast<themis::Picos>(std::llround(issue_us * kPicosPerUs));
@@ -279,7 +272,7 @@ int run_collective(Options options) {
   return std::fflush(stdout) == 0 ? kDone : kFailed;
 }
 
-void add_plan_options(CLI::App& app, themis::PlanOptions& plan) {
+void add_plan_options(command_line::App& app, themis::PlanOptions& plan) {
   command_line::add_choice(app, "--scheduler", plan.scheduler,
                            choices_of<Scheduler>(themis::kSchedulerNames),
                            "How chunks get their order of dimensions");
@@ -292,7 +285,7 @@ void add_plan_options(CLI::App& app, themis::PlanOptions& plan) {
   app.add_option("--element-bytes", plan.element_bytes, "What cannot be divided")
       ->check(command_line::between(1u, themis::kMostElementBytes))
       ->capture_default_str();
-  CLI::Option* const carry = app.add_flag_callback(
+  command_line::Option* const carry = app.add_flag_callback(
       "--carry-loads", [&plan] { plan.carry_loads = true; },
       "Of several collectives each goes on from the loads of those before\nit; without, what is "
       "faster");
@@ -316,9 +309,9 @@ void add_plan_options(CLI::App& app, themis::PlanOptions& plan) {
 
 }  // namespace
 
-void add_collective(CLI::App& app, std::function<int()>& chosen) {
+void add_collective(command_line::App& app, std::function<int()>& chosen) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
+  command_line::App* command = app.add_subcommand(
       "collective", "A collective over the dimensions of a network: steps, bytes, time");
   command->add_option("--topology", options->topology_file, "The network's dimensions, as YAML")
       ->required();
@@ -342,7 +335,7 @@ void add_collective(CLI::App& app, std::function<int()>& chosen) {
   command->get_option("--in-network")->each([options](const std::string&) {
     options->in_network_given = true;
   });
-  CLI::Option* const switches =
+  command_line::Option* const switches =
       command->add_flag("--aggregating-switches", options->aggregating_switches,
                         "Switches of all halving-doubling dimensions aggregate");
   command

@@ -141,7 +141,7 @@ int run(const Options& options) {
   return options.verify ? verify_plan(*plan, is_for_people) : 0;
 }
 
-void add_options(CLI::App& command, Options& options) {
+void add_options(command_line::App& command, Options& options) {
   using command_line::Choices;
   command.add_option("--mesh", options.mesh, "the axes and their sizes, as x=4,y=2")->required();
   command.add_option("--shape", options.shape, "of the whole array, as 16,16,16")->required();
@@ -189,8 +189,8 @@ void add_options(CLI::App& command, Options& options) {
 
 }  // namespace
 
-void add_redistribute(CLI::App& app, std::function<int()>& chosen) {
-  CLI::App* command = app.add_subcommand(
+void add_redistribute(command_line::App& app, std::function<int()>& chosen) {
+  command_line::App* command = app.add_subcommand(
       "redistribute", "Plan how an array changes its layout on a mesh, within a memory limit");
   const auto options = std::make_shared<Options>();
   add_options(*command, *options);

@@ -2,7 +2,6 @@
 // switch, it completes sums that found no slot, and recovers lost results.
 #include <signal.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
@@ -27,8 +26,8 @@ void on_signal(int) {
 /// The exit status, if the program ends here.
 std::optional<int> parse_options(int argc, char** argv, ina::psd::ServerConfig& config,
                                  ina::LogFormat& format) {
-  CLI::App app("The fallback server of an aggregation switch with fallback.home: dedicated.",
-               "ina-psd");
+  ina::command_line::App app(
+      "The fallback server of an aggregation switch with fallback.home: dedicated.", "ina-psd");
   app.set_version_flag("--version", INA_PROJECT_VERSION);
   config.socket = ina::control::kDefaultSocket;
   config.trust.tls.files = ina::control::own_tls_files(::getenv);

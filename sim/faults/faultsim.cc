@@ -6,7 +6,6 @@
 //   rule
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <map>
@@ -46,7 +45,7 @@ struct Findings {
   double wall_s = 0;
 };
 
-void add_options(CLI::App& app, Options& options) {
+void add_options(command_line::App& app, Options& options) {
   Restrictions& restrictions = options.restrictions;
   app.add_option("--seed", options.seed, "replay this seed");
   app.add_option("--from", options.from, "first seed");
@@ -99,7 +98,7 @@ bool switch_rule_off(Options& options) {
 }
 
 /// Draws the conclusions from the options that were given. False: they make no sense.
-bool complete(const CLI::App& app, Options& options) {
+bool complete(const command_line::App& app, Options& options) {
   Restrictions& restrictions = options.restrictions;
   if (app.count("--residual") != 0) restrictions.residual = options.residual;
   options.replays = app.count("--seed") != 0;
@@ -258,7 +257,8 @@ nlohmann::json to_json(const Options& options, const Findings& findings) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app{"Seeded fault simulation of the whole protocol, with the daemon's own objects."};
+  command_line::App app{
+      "Seeded fault simulation of the whole protocol, with the daemon's own objects."};
   Options options;
   add_options(app, options);
   if (const auto status = command_line::parse(app, argc, argv)) return *status;

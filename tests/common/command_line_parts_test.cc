@@ -12,7 +12,7 @@ enum class Colour : uint8_t { kRed, kGreen };  // one byte: CLI11 prints these a
 
 /// A program with one option of each kind.
 struct Program {
-  CLI::App app{"A program", "program"};
+  command_line::App app{"A program", "program"};
   Colour colour = Colour::kGreen;
   uint32_t count = 0;
   int64_t offset = 0;

@@ -113,7 +113,7 @@ struct Outcome {
 };
 
 Outcome run(const std::vector<std::string>& arguments) {
-  CLI::App app("test");
+  command_line::App app("test");
   std::function<int()> chosen;
   add_redistribute(app, chosen);
   std::vector<const char*> argv{"ina-plan", "redistribute"};
