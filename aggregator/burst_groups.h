@@ -109,7 +109,7 @@ class BurstGroups {
     common.dtype = DType{0xff};
     common.op = Op{0xff};
     common.collective = Collective{0xff};
-    common.receiver = 0xff;
+    common.receiver = 0x1fff;
     common.target = wire::kMaxTargetUnits;
     return common;
   }();

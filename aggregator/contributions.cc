@@ -61,8 +61,11 @@ void Contributions::finish(ShardJob& job, Slot& slot, const RxPacket& packet, Ve
     absorb(job, slot, packet, verdict);
     return leave_as_part(slot, verdict);
   }
+  const uint32_t bytes = packet.message.type == Type::kPart  // whose accumulators may be wider
+                             ? slot.elements * wire_bytes(slot.dtype)
+                             : packet.payload_bytes;
   // Not there only if the buffer has gone under the operation: then nobody misses the result.
-  std::byte* const result = job.results.place(slot.seq, slot.target, packet.payload_bytes);
+  std::byte* const result = job.results.place(slot.seq, slot.target, bytes);
   if (!result) return shard_.drop(verdict, DropReason::kBadOffset);
   if (slot.target != 0) shard_.place_once(job, slot.seq);
   const bool overflow = make_result(job, slot, packet, result);
@@ -73,7 +76,7 @@ void Contributions::finish(ShardJob& job, Slot& slot, const RxPacket& packet, Ve
   shard_.counters.contributions_in_results +=
       slot.bits == job.full ? job.spec.workers : slot.contributions();
   job.note_result(slot.seq);
-  results_.give(job, slot, {result, packet.payload_bytes}, verdict);
+  results_.give(job, slot, {result, bytes}, verdict);
   if (shard_.hashed) {
     shard_.release(slot);
   } else {  // kept, to answer those that ask again

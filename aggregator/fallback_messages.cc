@@ -100,8 +100,12 @@ void FallbackMessages::take_of_spill(JobIndex index, const wire::Outgoing& packe
   ++shard_.counters.packets;
   ++shard_.counters.spill_packets;
   if (!job.present || job.aborted) return shard_.drop(verdict, DropReason::kJobAborted);
-  on_fallback_packet(
-      job, {packet.message, packet.payload, packet.payload_bytes, index, kFallbackRank}, verdict);
+  const RxPacket from_there{packet.message, packet.payload, packet.payload_bytes, index,
+                            kFallbackRank};
+  if (job.in_tree)
+    on_parent_packet(job, from_there, verdict);
+  else
+    on_fallback_packet(job, from_there, verdict);
   if (verdict.fate == Verdict::Fate::kForwarded) ++shard_.counters.forwarded;
 }
 

@@ -31,27 +31,21 @@ struct alignas(64) Slot {
   uint64_t operation_elements = 0;
   Nanos first_arrival = 0;
   uint32_t operation = 0;
-  uint32_t row = 0;           ///< index of the value row; one that leaves as a PART is exchanged
-  uint32_t target : 24 = 0;   ///< destination of the result: wire::Message::target
-  uint32_t receiver : 8 = 0;  ///< and its receiver: wire::Message::receiver
+  uint32_t row = 0;          ///< index of the value row; one that leaves as a PART is exchanged
+  uint32_t target : 24 = 0;  ///< destination of the result: wire::Message::target
+  Rank first_rank : 8 {};    ///< the worker that installed the slot: named when signatures differ
   JobIndex job = 0;
   uint16_t elements = 0;
-  uint16_t flags = 0;  ///< of the finished result; kFlagBare: marks alone have come
+  uint16_t flags = 0;     ///< of the finished result; kFlagBare: marks alone have come
+  uint16_t receiver = 0;  ///< of the result: wire::Message::receiver
   DType dtype{};
-  Op op{};
-  Collective collective{};
-  Rank first_rank{};  ///< the worker that installed the slot: named when signatures differ
+  Op op : 4 {};
+  Collective collective : 4 {};
   uint8_t priority = 0;
   SlotState state = SlotState::kEmpty;
 
   wire::Signature signature() const {
-    return {operation_elements,
-            operation,
-            dtype,
-            op,
-            collective,
-            target,
-            static_cast<uint8_t>(receiver)};
+    return {operation_elements, operation, dtype, op, collective, target, receiver};
   }
   void set_signature(const wire::Signature& s) {
     operation_elements = s.elements;

@@ -289,7 +289,7 @@ scheduler::BlockTable make_table(const CollectiveCall& call, uint32_t workers,
                                  uint32_t per_fragment) {
   const std::span counts(call.counts.data(), workers);
   const std::span displacements(call.displacements.data(), workers);
-  const Rank root{static_cast<uint8_t>(call.root)};
+  const Rank root{static_cast<uint16_t>(call.root)};
   switch (call.collective) {
     case Collective::kReduce:
       return scheduler::reduce_blocks(root, counts[0], per_fragment);

@@ -79,7 +79,7 @@ bool Answers::answer_have(Seq seq, const Fragment& fragment, TxPacket& packet) {
   message.set_signature(
       {fragment.operation_elements, fragment.operation_number, fragment.dtype, fragment.op,
        fragment.collective, fragment.target,
-       fragment.to_one ? static_cast<uint8_t>(1 + value(flow_.config.rank)) : uint8_t{0}});
+       fragment.to_one ? static_cast<uint16_t>(1 + value(flow_.config.rank)) : uint16_t{0}});
   message.elements = fragment.elements;
   message.flags = static_cast<uint16_t>(fragment.flags);
   packet.payload_bytes = wire::payload_bytes(message);

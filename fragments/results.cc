@@ -152,7 +152,8 @@ void Results::accept_bare(const Message& message, Nanos now) {
 void Results::note_mismatch(const wire::Signature& ours, const Message& message) {
   if (mismatch_ || same_operation(ours, message.signature()) || !rule(Rule::kResultAgrees)) return;
   const WorkerSet self = WorkerSet::of(flow_.config.at_switch());
-  mismatch_ = aggregator::FallbackMismatch{self, WorkerSet::first(flow_.config.workers) - self,
+  const uint32_t members = std::min(flow_.config.workers, kMaxWorkers);
+  mismatch_ = aggregator::FallbackMismatch{self, WorkerSet::first(members) - self,
                                            ours, message.signature()};
 }
 

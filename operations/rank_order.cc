@@ -20,8 +20,8 @@ using scheduler::Schedule;
 
 namespace {
 
-constexpr uint8_t role(uint64_t rank) {
-  return static_cast<uint8_t>(1 + rank);
+constexpr uint16_t role(uint64_t rank) {
+  return static_cast<uint16_t>(1 + rank);
 }
 constexpr uint64_t round_up(uint64_t number, uint64_t multiple) {
   return (number + multiple - 1) / multiple * multiple;

@@ -17,8 +17,8 @@ struct Block {
   uint64_t elements = 0;
   uint64_t send_offset = 0;     ///< in elements, within a source's `send`
   uint64_t receive_offset = 0;  ///< in elements, within a receiver's `recv`
-  uint8_t source = 0;           ///< 1 + rank; 0: all contribute (sums)
-  uint8_t receiver = 0;         ///< 1 + rank; 0: all
+  uint16_t source = 0;          ///< 1 + rank; 0: all contribute (sums)
+  uint16_t receiver = 0;        ///< 1 + rank; 0: all
 };
 
 /// Blocks in the order in which their fragments are numbered. Made once, and used by any number of

@@ -8,8 +8,8 @@ namespace {
 
 using Numbers = std::span<const uint64_t>;
 
-uint8_t role(size_t rank) {
-  return static_cast<uint8_t>(1 + rank);
+uint16_t role(size_t rank) {
+  return static_cast<uint16_t>(1 + rank);
 }
 
 uint16_t fingerprint_of(Collective collective, Numbers counts, Rank root = {},

@@ -6,6 +6,7 @@
 #include <immintrin.h>
 #endif
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
@@ -175,6 +176,9 @@ static_assert(alignof(NetworkHeaders) == 1);
 constexpr uint16_t kEthertypeIpv4 = 0x0800;
 constexpr uint8_t kIpv4NoOptions = 0x45;
 constexpr uint8_t kTtl = 64;
+// The bits of `flags` from this one on are the upper ones of `receiver`.
+constexpr int kReceiverBit = 11;
+static_assert(kAllFlags < 1 << kReceiverBit);
 constexpr uint8_t kProtocolUdp = 17;
 constexpr uint16_t kDontFragment = 0x4000;
 constexpr uint16_t kMoreFragments = 0x2000;
@@ -312,13 +316,14 @@ InaWords sealed(const Envelope& envelope, const Message& message,
   ina.put(offsetof(InaHeader, elements), message.elements);
   ina.put(offsetof(InaHeader, dtype), message.dtype);
   ina.put(offsetof(InaHeader, op), message.op);
-  ina.put(offsetof(InaHeader, rank), message.rank);
+  ina.put(offsetof(InaHeader, rank), static_cast<uint8_t>(message.rank));
   ina.put(offsetof(InaHeader, priority), message.priority);
   ina.put(offsetof(InaHeader, origin_phase),
           static_cast<uint8_t>(static_cast<uint8_t>(message.origin) |
                                static_cast<uint8_t>(message.phase) << 4));
-  ina.put(offsetof(InaHeader, receiver), message.receiver);
-  ina.put(offsetof(InaHeader, flags), message.flags);
+  ina.put(offsetof(InaHeader, receiver), static_cast<uint8_t>(message.receiver));
+  ina.put(offsetof(InaHeader, flags),
+          static_cast<uint16_t>(message.flags | message.receiver >> 8 << kReceiverBit));
   ina.put(offsetof(InaHeader, lane), static_cast<uint8_t>(message.lane));
   ina.put(offsetof(InaHeader, collective), message.collective);
   ina.put(offsetof(InaHeader, instance), message.instance);
@@ -337,18 +342,21 @@ Message message_from(const InaWords& ina) {
   message.seq = ina.get<uint32_t>(offsetof(InaHeader, seq));
   message.instance = ina.get<uint32_t>(offsetof(InaHeader, instance));
   message.elements = ina.get<uint16_t>(offsetof(InaHeader, elements));
-  message.flags = ina.get<uint16_t>(offsetof(InaHeader, flags));
+  const auto flags = ina.get<uint16_t>(offsetof(InaHeader, flags));
+  message.flags = flags & kAllFlags;
   message.type = Type{ina.get<uint8_t>(offsetof(InaHeader, type))};
   message.dtype = DType{ina.get<uint8_t>(offsetof(InaHeader, dtype))};
   message.op = Op{ina.get<uint8_t>(offsetof(InaHeader, op))};
   message.collective = Collective{ina.get<uint8_t>(offsetof(InaHeader, collective))};
-  message.rank = Rank{ina.get<uint8_t>(offsetof(InaHeader, rank))};
+  // A field that is too small for a number has its highest instead, which is as wrong.
+  message.rank = Rank{std::min<uint8_t>(ina.get<uint8_t>(offsetof(InaHeader, rank)), 0x7f)};
   message.priority = ina.get<uint8_t>(offsetof(InaHeader, priority));
   const auto origin_phase = ina.get<uint8_t>(offsetof(InaHeader, origin_phase));
-  message.origin = Origin{static_cast<uint8_t>(origin_phase & 0xf)};
-  message.phase = Phase{static_cast<uint8_t>(origin_phase >> 4)};
-  message.receiver = ina.get<uint8_t>(offsetof(InaHeader, receiver));
-  message.lane = ina.get<uint8_t>(offsetof(InaHeader, lane));
+  message.origin = Origin{std::min<uint8_t>(origin_phase & 0xf, 7)};
+  message.phase = Phase{std::min<uint8_t>(origin_phase >> 4, 7)};
+  message.receiver = static_cast<uint16_t>(ina.get<uint8_t>(offsetof(InaHeader, receiver)) |
+                                           flags >> kReceiverBit << 8);
+  message.lane = ina.get<uint8_t>(offsetof(InaHeader, lane)) & 0x3f;
   return message;
 }
 

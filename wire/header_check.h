@@ -37,10 +37,10 @@ class HeaderCheck {
     checked.dtype = DType{0xff};
     checked.op = Op{0xff};
     checked.collective = Collective{0xff};
-    checked.rank = Rank{0xff};
-    checked.origin = Origin{0xf};
-    checked.phase = Phase{0xf};
-    checked.receiver = 0xff;
+    checked.rank = Rank{0x7f};
+    checked.origin = Origin{7};
+    checked.phase = Phase{7};
+    checked.receiver = 0x1fff;
     return checked;
   }();
   /// Valid without a payload.

@@ -210,7 +210,7 @@ std::optional<DropReason> validate_any(const Message& message, uint32_t bytes,
   if (is_partial(message.type) && (message.flags & kFlagRaw) && !is_moved(message.collective) &&
       !message.bitmap.is_single())
     return DropReason::kBadRank;
-  if (message.receiver > kMaxWorkers) return DropReason::kBadRank;
+  if (message.receiver > kMaxRanks) return DropReason::kBadRank;
   if (!carries_payload(message))
     return bytes == 0 ? std::nullopt : std::optional(DropReason::kBadLength);
   if (!is_valid(message.dtype)) return DropReason::kBadDtype;

@@ -78,8 +78,8 @@ struct Signature {
   DType dtype{};
   Op op{};
   Collective collective{};
-  uint32_t target = 0;   ///< of the fragment: Message::target
-  uint8_t receiver = 0;  ///< of the fragment: Message::receiver
+  uint32_t target = 0;    ///< of the fragment: Message::target
+  uint16_t receiver = 0;  ///< of the fragment: Message::receiver
   friend bool operator==(const Signature&, const Signature&) = default;
 };
 
@@ -130,12 +130,12 @@ struct Message {
   DType dtype{};  ///< of the operation; PART and PARK carry accumulator_of(dtype), unless raw
   Op op{};
   Collective collective{};
-  Rank rank{};  ///< the switch believes its bindings only, and writes what it forwards
+  uint16_t receiver : 13 = 0;  ///< of the fragment's result: 1 + its rank; 0: all workers
+  Phase phase : 3 = Phase::kNone;
+  Rank rank : 7 {};  ///< the switch believes its bindings only, and writes what it forwards
+  uint32_t lane : 6 = 0;
+  Origin origin : 3 = Origin::kNone;
   uint8_t priority = 0;
-  Origin origin : 4 = Origin::kNone;
-  Phase phase : 4 = Phase::kNone;
-  uint8_t receiver = 0;  ///< of the fragment's result: 1 + its rank; 0: all workers
-  uint32_t lane : 8 = 0;
   /// Where the fragment's result goes: 0: the job's result ring, otherwise 1 + the unit of
   /// kTargetUnitBytes in the job's result buffers. Not in frames: result buffers are shared memory.
   uint32_t target : 24 = 0;
@@ -208,7 +208,7 @@ inline std::optional<DropReason> validate(const Message& message, uint32_t paylo
                         (message.collective >= Collective::kAllReduce) &
                         (message.collective <= Collective::kReduceScatter) &
                         (elements * kind.accumulator_bytes <= slot_bytes) &
-                        ((message.flags & kFlagBare) == 0) & (message.receiver <= kMaxWorkers) &
+                        ((message.flags & kFlagBare) == 0) & (message.receiver <= kMaxRanks) &
                         (elements * kind.wire_bytes == payload_bytes) & (elements != 0) &
                         (elements <= message.operation_elements);
   if (in_order) [[likely]]

@@ -13,7 +13,8 @@
 namespace ina {
 
 enum class JobId : uint32_t {};
-enum class Rank : uint8_t {};
+/// A worker's number in its job; at a switch of a tree: a member's number among its members there.
+enum class Rank : uint16_t {};
 
 constexpr uint32_t value(JobId id) {
   return static_cast<uint32_t>(id);
@@ -22,8 +23,11 @@ constexpr uint32_t value(Rank rank) {
   return static_cast<uint32_t>(rank);
 }
 
-/// A WorkerSet (the wire's worker bitmap) is one 64-bit word, so a job has at most 64 workers.
+/// A WorkerSet (the wire's worker bitmap) is one 64-bit word: the most members of a job at a
+/// switch.
 inline constexpr uint32_t kMaxWorkers = 64;
+/// The most ranks of a job in a tree of switches of two levels.
+inline constexpr uint32_t kMaxRanks = kMaxWorkers * kMaxWorkers;
 
 /// The endpoint of a fallback server (ina-psd), or of the switch above in a tree. It is in no
 /// WorkerSet: it contributes nothing of its own.
@@ -31,7 +35,7 @@ inline constexpr Rank kFallbackRank{64};
 
 /// A fragment's roles, to contribute and to receive, are all workers' or one's: 0, or 1 + its rank
 /// (docs/protocol.md, "Roles").
-constexpr bool has_role(uint8_t role, Rank rank) {
+constexpr bool has_role(uint32_t role, Rank rank) {
   return role == 0 || role == 1 + value(rank);
 }
 

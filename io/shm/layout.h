@@ -30,7 +30,7 @@
 
 namespace ina::io::shm {
 
-inline constexpr uint32_t kLayoutVersion = 5;
+inline constexpr uint32_t kLayoutVersion = 6;
 inline constexpr size_t kPageBytes = 4096;
 inline constexpr size_t kLineBytes = 64;
 

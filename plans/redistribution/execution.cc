@@ -54,8 +54,8 @@ Rearrangement cells(const std::vector<Flow>& flows, uint32_t rank, bool sends,
   return {std::move(boxes), element_bytes};
 }
 
-uint8_t role(uint32_t rank) {
-  return static_cast<uint8_t>(1 + rank);
+uint16_t role(uint32_t rank) {
+  return static_cast<uint16_t>(1 + rank);
 }
 
 }  // namespace

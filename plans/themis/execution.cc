@@ -24,8 +24,8 @@ constexpr uint64_t kAlignmentBytes = 64;
 // needed for longer than the next one takes.
 constexpr uint64_t kStripParts = 3;
 
-uint8_t role(uint64_t rank) {
-  return static_cast<uint8_t>(1 + rank);
+uint16_t role(uint64_t rank) {
+  return static_cast<uint16_t>(1 + rank);
 }
 
 ina::Collective carried_out_as(Phase phase) {

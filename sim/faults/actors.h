@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "aggregator/aggregator.h"
+#include "aggregator/domains.h"
 #include "aggregator/fallback.h"
 #include "fragments/engine.h"
 #include "operations/executor.h"
@@ -86,7 +87,9 @@ struct Member {
 /// A job at one switch, of which there is one, or a tree.
 struct Place {
   Job* job = nullptr;
-  uint32_t at = 0;  ///< number of the switch
+  uint32_t at = 0;       ///< number of the switch
+  uint32_t daemon = 0;   ///< of the one that has its lanes
+  io::JobIndex index{};  ///< there
   Place* parent = nullptr;
   uint32_t number = 0;  ///< as a member of the parent
   std::vector<Member> members;
@@ -142,6 +145,7 @@ struct Lane {
   io::sim::SimPort port;
   Lines rows;
   std::unique_ptr<aggregator::Aggregator> aggregator;
+  std::unique_ptr<aggregator::Domains> domains;
   /// By job and member; the last: the fallback, or the switch above.
   std::vector<std::vector<io::EndpointIndex>> endpoints;
   uint64_t port_packets_before = 0;  ///< of the port, before this life of the switch

@@ -26,6 +26,9 @@ void make_place(const Scenario& scenario, Job& job, uint32_t at_switch) {
   place = std::make_unique<Place>();
   place->job = &job;
   place->at = at_switch;
+  place->daemon = scenario.together ? 0 : at_switch;
+  place->index = static_cast<io::JobIndex>(
+      job.index + (scenario.together ? at_switch * scenario.jobs.size() : 0));
   for (Worker& worker : job.workers) {
     if (switch_of(job, worker) != at_switch) continue;
     worker.place = place.get();
@@ -119,7 +122,7 @@ void Attachments::report_results(Member& member) const {
     member.results_end = member.worker->engine->standing().results_end;
     return member.worker->engine->for_each_held(add);
   }
-  const auto index = static_cast<io::JobIndex>(member.child->job->index);
+  const auto index = member.child->index;
   member.results_end = Seq{};
   for (uint32_t lane = 0; lane < scenario_.lanes; ++lane) {
     aggregator::Aggregator& below = aggregator(*member.child, lane);
@@ -131,7 +134,7 @@ void Attachments::report_results(Member& member) const {
 
 void Attachments::attach(Place& place, Member& member) {
   member.answer_at = INT64_MAX;
-  if (member.child) {  // what its earlier lives sent is refused
+  if (member.child && !scenario_.together) {  // what its earlier lives sent is refused
     member.key = random_();
     hooks_.bind(place);
     hooks_.bind(*member.child);
@@ -159,7 +162,7 @@ void Attachments::begin(Place& place) {
 }
 
 void Attachments::hold(const Place& place, const Member& member) {
-  const auto index = static_cast<io::JobIndex>(place.job->index);
+  const auto index = place.index;
   const Rank rank{static_cast<uint8_t>(&member - place.members.data())};
   for (uint32_t lane = 0; lane < scenario_.lanes; ++lane)
     aggregator(place, lane).set_held(index, rank, member.held);

@@ -54,7 +54,7 @@ class Attachments {
           for (Member& member : place->members) visit(*place, member);
   }
   aggregator::Aggregator& aggregator(const Place& place, uint32_t lane) const {
-    return *lanes_[place.at * scenario_.lanes + lane]->aggregator;
+    return *lanes_[place.daemon * scenario_.lanes + lane]->aggregator;
   }
   Nanos soon(Nanos most) { return 1 + static_cast<Nanos>(random_() % static_cast<uint64_t>(most)); }
   void report(Member& member);

@@ -143,13 +143,12 @@ void Judge::check_joining() {
       Seq seq = standing.low;
       for (; seq < standing.next; ++seq) {
         if (!worker.engine->awaits(seq)) continue;
-        const size_t at =
-            worker.place->at * scenario_.lanes + static_cast<size_t>(seq.value % scenario_.lanes);
+        const size_t at = worker.place->daemon * scenario_.lanes +
+                          static_cast<size_t>(seq.value % scenario_.lanes);
         const aggregator::Aggregator& lane = *lanes_[at]->aggregator;
         // A run goes on over fragments whose bytes are on their way to the worker.
         if (!worker.engine->awaits_bare(seq) ||
-            !lane.bare_results().keeps(static_cast<io::JobIndex>(job->index), worker.member,
-                                       seq.low()))
+            !lane.bare_results().keeps(worker.place->index, worker.member, seq.low()))
           break;
         ++kept;
       }
@@ -179,11 +178,12 @@ void Judge::check_quotas(const aggregator::Aggregator& aggregator) {
                         short_of_floors));
 }
 
-void Judge::check_ledgers(uint32_t at_switch) {
+void Judge::check_ledgers(uint32_t daemon) {
   for (uint32_t i = 0; i < scenario_.lanes; ++i) {
-    const auto& lane = lanes_[at_switch * scenario_.lanes + i];
+    const auto& lane = lanes_[daemon * scenario_.lanes + i];
     const aggregator::Counters& c = lane->aggregator->counters();
     outcome_.preemptions += c.preemptions;
+    if (scenario_.is_tree()) outcome_.ascents += c.parts;
     outcome_.groups += c.groups;
     outcome_.grouped += c.grouped;
     outcome_.parked += c.parked;
@@ -192,7 +192,7 @@ void Judge::check_ledgers(uint32_t at_switch) {
     for (const uint64_t count : lane->port.counters().drops.count) port_drops += count;
     port_drops -= lane->port_drops_before;
     const uint64_t received = lane->port.counters().rx_packets - lane->port_packets_before;
-    const uint64_t handled = c.packets - c.spill_packets - c.run_packets;
+    const uint64_t handled = c.packets - c.spill_packets - c.run_packets - lane->domains->packets();
     if (received != port_drops + handled)
       violate(fmt::format("I5: {} packets came, {} dropped by the port, {} handled", received,
                           port_drops, handled));

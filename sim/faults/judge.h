@@ -30,9 +30,9 @@ class Judge {
   /// All have done all that they can do now.
   void check_joining();
   /// A life of the switch is over, or of all.
-  void check_ledgers(uint32_t at_switch);
+  void check_ledgers(uint32_t daemon);
   void check_ledgers() {
-    for (uint32_t at = 0; at < scenario_.switches(); ++at) check_ledgers(at);
+    for (uint32_t daemon = 0; daemon < scenario_.daemons(); ++daemon) check_ledgers(daemon);
   }
   /// All is over.
   void at_the_end();

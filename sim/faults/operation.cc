@@ -105,8 +105,8 @@ std::vector<Block> draw_roles(Random& random, Collective collective, const Opera
   std::vector<Block> blocks;
   const auto add = [&](uint32_t source, uint32_t receiver) {
     Block block;
-    block.source = static_cast<uint8_t>(source);
-    block.receiver = static_cast<uint8_t>(receiver);
+    block.source = static_cast<uint16_t>(source);
+    block.receiver = static_cast<uint16_t>(receiver);
     blocks.push_back(block);
   };
   switch (collective) {

@@ -22,6 +22,7 @@ struct Outcome {
   uint64_t packets = 0;
   uint64_t dropped = 0;
   uint64_t preemptions = 0;
+  uint64_t ascents = 0;          ///< contributions of domains to the switch above
   uint64_t redistributions = 0;  ///< that a worker of rank 0 has completed
   uint64_t reproducible = 0;     ///< reductions of floats that a worker of rank 0 has completed
   uint64_t hierarchical = 0;     ///< groups of collectives by Themis's plans, likewise

@@ -196,6 +196,18 @@ void draw_tree_events(Scenario& s, Dice& dice, bool dense) {
                    [](const Event& a, const Event& b) { return a.at < b.at; });
 }
 
+/// More ranks than a switch has bits for.
+void widen_tree(Scenario& s, Dice& dice) {
+  s.parents = {0, 0, 0, 0};
+  s.jobs.resize(1);
+  JobPlan& job = s.jobs[0];
+  job.workers = static_cast<uint32_t>(dice.between(kMaxWorkers + 1, 3 * kMaxWorkers));
+  job.operations = 2;
+  job.max_fragments = 6;
+  job.at.clear();
+  for (uint32_t rank = 0; rank < job.workers; ++rank) job.at.push_back(1 + rank % 3);
+}
+
 /// Jobs in a tree of switches that start again. `rule`: moments of the kind that it is for; empty:
 /// of any.
 Scenario make_tree(uint64_t seed, const std::string& rule) {
@@ -220,6 +232,8 @@ Scenario make_tree(uint64_t seed, const std::string& rule) {
     s.jobs.push_back(std::move(job));
   }
   draw_tree(s, dice, dense ? 2 : 3, rule == "has_retract" ? 1 : 0.3);
+  if (rule.empty() && dice.chance(0.02)) widen_tree(s, dice);
+  s.together = rule.empty() && dice.chance(0.25);
   draw_tree_events(s, dice, dense);
   return s;
 }
@@ -690,7 +704,8 @@ std::string describe(const Scenario& s) {
   for (size_t i = 0; i < s.jobs.size(); ++i)
     text += fmt::format("{}{}x{}w{}", i ? "," : "", s.jobs[i].workers, s.jobs[i].window,
                         operations_of(s.jobs[i]));
-  if (s.is_tree()) text += fmt::format(" parents={}", fmt::join(s.parents, ","));
+  if (s.is_tree())
+    text += fmt::format(" parents={}{}", fmt::join(s.parents, ","), s.together ? " together" : "");
   for (const HierarchyPlan& hierarchy : s.hierarchies)
     text += fmt::format(" hierarchy={} from job {}, groups={}, depth={}, jitter={}ns",
                         fmt::join(hierarchy.sizes, "x"), hierarchy.first_job, hierarchy.groups,

@@ -81,6 +81,7 @@ struct Scenario {
   /// A tree of switches: the number of the one above each, which is lower; the first is the root.
   /// Empty: one switch.
   std::vector<uint32_t> parents;
+  bool together = false;        ///< all of them are domains within one switch
   Nanos attach_ns = 5'000'000;  ///< within it a member attaches to a switch that has started again
   std::vector<JobPlan> jobs;
   std::vector<HierarchyPlan> hierarchies;
@@ -96,6 +97,8 @@ struct Scenario {
   BrokenPlans broken_plans = BrokenPlans::kNone;
 
   uint32_t switches() const { return std::max<uint32_t>(1, static_cast<uint32_t>(parents.size())); }
+  /// Switches that have lanes of their own.
+  uint32_t daemons() const { return together ? 1 : switches(); }
   bool is_tree() const { return home == Home::kTree; }
   uint32_t workers() const {
     uint32_t sum = 0;

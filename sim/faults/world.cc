@@ -42,13 +42,13 @@ World::World(const Scenario& scenario)
     : scenario_(scenario),
       random_(scenario.seed ^ 0x5eed5eed),
       network_(scenario.seed, scenario.faults,
-               scenario.switches() * scenario.lanes + scenario.workers() +
+               scenario.daemons() * scenario.lanes + scenario.workers() +
                    static_cast<uint32_t>(scenario.jobs.size())) {
   uint32_t host = 0;
-  for (; host < scenario_.switches() * scenario_.lanes; ++host)
+  for (; host < scenario_.daemons() * scenario_.lanes; ++host)
     lanes_.push_back(std::make_unique<Lane>(network_, host, scenario_.slot_bytes));
-  down_until_.assign(scenario_.switches(), 0);
-  for (uint32_t at = 0; at < scenario_.switches(); ++at) make_lanes(at);
+  down_until_.assign(scenario_.daemons(), 0);
+  for (uint32_t daemon = 0; daemon < scenario_.daemons(); ++daemon) make_lanes(daemon);
   for (const JobPlan& config : scenario_.jobs) {
     auto job = std::make_unique<Job>();
     job->index = static_cast<uint32_t>(jobs_.size());
@@ -58,7 +58,7 @@ World::World(const Scenario& scenario)
     for (uint32_t rank = 0; rank < config.workers; ++rank) {
       Worker& worker = job->workers[rank];
       worker.job = job.get();
-      worker.rank = Rank{static_cast<uint8_t>(rank)};
+      worker.rank = Rank{static_cast<uint16_t>(rank)};
       worker.host = host++;
     }
     world::make_places(scenario_, *job);
@@ -121,20 +121,22 @@ void World::restart_job(Job& job) {
   start_hierarchy(hierarchy);
 }
 
-void World::make_lanes(uint32_t at_switch) {
+void World::make_lanes(uint32_t daemon) {
   for (uint32_t lane = 0; lane < scenario_.lanes; ++lane) {
     aggregator::Shape shape;
     shape.slots = std::max(1u, scenario_.slots / scenario_.lanes);
     shape.slot_bytes = scenario_.slot_bytes;
     shape.max_jobs = static_cast<uint32_t>(scenario_.jobs.size());
+    if (scenario_.together) shape.max_jobs *= scenario_.switches();
     shape.burst = 16;
     shape.lanes = scenario_.lanes;
     shape.lane = lane;
     shape.policy = scenario_.policy;
-    Lane& l = lane_of(at_switch, lane);
+    Lane& l = lane_of(daemon, lane);
     l.rows.resize(aggregator::Aggregator::row_memory_bytes(shape) / sizeof(Line) + 1);
     l.aggregator = std::make_unique<aggregator::Aggregator>(
         shape, std::span(data(l.rows), l.rows.size() * sizeof(Line)));
+    l.domains = std::make_unique<aggregator::Domains>(*l.aggregator, scenario_.lanes);
     l.endpoints.resize(shape.max_jobs);
   }
 }
@@ -167,7 +169,7 @@ void World::deviate(Job& job) {
   std::mt19937_64 random(scenario_.seed ^ 0xde71a7e);
   const std::vector<Collective> collectives = all_collectives();
   job.deviating_plan = random() % job.plans.size();
-  job.deviant = Rank{static_cast<uint8_t>(random() % job.config.workers)};
+  job.deviant = Rank{static_cast<uint16_t>(random() % job.config.workers)};
   const PlannedOperation& plan = job.plans[job.deviating_plan];
   if (plan.redistribution) {
     do {
@@ -221,9 +223,9 @@ void World::start_job(Job& job) {
   job.given_out.clear();
   for (Worker& worker : job.workers) {
     make_engine(worker);
-    worker.transport = std::make_unique<io::sim::SimTransport>(network_, worker.host, job.id,
-                                                               job.key, scenario_.slot_bytes,
-                                                               worker.place->at * scenario_.lanes);
+    worker.transport = std::make_unique<io::sim::SimTransport>(
+        network_, worker.host, job.id, job.key, scenario_.slot_bytes,
+        worker.place->daemon * scenario_.lanes);
     worker.next_plan = 0;
     worker.submit_at = network_.now();
     worker.rejoin_at = INT64_MAX;
@@ -248,23 +250,26 @@ void World::start_job(Job& job) {
 /// The members of a place, and the fallback or the switch above, may speak to its lanes.
 void World::bind_members(const Place& place) {
   const Job& job = *place.job;
-  const auto index = static_cast<io::JobIndex>(job.index);
+  const auto bind = [&](Lane& lane, uint32_t host, uint64_t key, Rank rank) {
+    lane.endpoints[place.index].push_back(lane.port.bind(host, job.id, key, place.index, rank));
+  };
   for (uint32_t i = 0; i < scenario_.lanes; ++i) {
-    Lane& lane = lane_of(place.at, i);
-    auto& endpoints = lane.endpoints[job.index];
-    for (const io::EndpointIndex endpoint : endpoints) lane.port.unbind(endpoint);
-    endpoints.clear();
+    Lane& lane = lane_of(place.daemon, i);
+    for (const io::EndpointIndex endpoint : lane.endpoints[place.index]) lane.port.unbind(endpoint);
+    lane.endpoints[place.index].clear();
     for (size_t m = 0; m < place.members.size(); ++m) {
       const Member& member = place.members[m];
-      const uint32_t host =
-          member.worker ? member.worker->host : member.child->at * scenario_.lanes + i;
-      endpoints.push_back(
-          lane.port.bind(host, job.id, member.key, index, Rank{static_cast<uint8_t>(m)}));
+      const Rank rank{static_cast<uint16_t>(m)};
+      if (member.worker)
+        bind(lane, member.worker->host, member.key, rank);
+      else if (!scenario_.together)
+        bind(lane, member.child->daemon * scenario_.lanes + i, member.key, rank);
     }
-    const uint32_t above =
-        place.parent ? place.parent->at * scenario_.lanes + i : job.fallback_host;
-    const uint64_t key = place.parent ? place.parent->members[place.number].key : job.key;
-    endpoints.push_back(lane.port.bind(above, job.id, key, index, kFallbackRank));
+    if (!place.parent)
+      bind(lane, job.fallback_host, job.key, kFallbackRank);
+    else if (!scenario_.together)
+      bind(lane, place.parent->daemon * scenario_.lanes + i,
+           place.parent->members[place.number].key, kFallbackRank);
   }
 }
 
@@ -394,9 +399,11 @@ void World::add_to_lanes(Place& place) {
                    .has_parent = place.parent != nullptr,
                    .parent_epoch = place.parent && place.epoch == 1 ? place.parent->epoch : 0};
     }
-    aggregator::Aggregator& aggregator = *lane_of(place.at, lane).aggregator;
-    aggregator.remove_job(static_cast<io::JobIndex>(job.index));
-    aggregator.add_job(static_cast<io::JobIndex>(job.index), spec);
+    Lane& l = lane_of(place.daemon, lane);
+    l.aggregator->remove_job(place.index);
+    l.aggregator->add_job(place.index, spec);
+    if (place.parent && scenario_.together)
+      l.domains->link(place.index, place.parent->index, Rank{static_cast<uint16_t>(place.number)});
   }
 }
 
@@ -404,18 +411,23 @@ void World::add_to_lanes(Place& place) {
 
 void World::restart_switch(const Event& event) {
   ++outcome_.restarts;
-  judge_.check_ledgers(event.at_switch);
+  const uint32_t daemon = scenario_.together ? 0 : event.at_switch;
+  judge_.check_ledgers(daemon);
   if (event.policy) scenario_.policy.kind = *event.policy;
-  make_lanes(event.at_switch);
+  make_lanes(daemon);
   for (uint32_t i = 0; i < scenario_.lanes; ++i) {
-    Lane& lane = lane_of(event.at_switch, i);
+    Lane& lane = lane_of(daemon, i);
     lane.port_packets_before = lane.port.counters().rx_packets;
     lane.port_drops_before = 0;
     for (const uint64_t count : lane.port.counters().drops.count) lane.port_drops_before += count;
   }
-  down_until_[event.at_switch] = network_.now() + event.length_ns;
-  if (scenario_.is_tree())
-    return attachments_.restart(event.at_switch, down_until_[event.at_switch]);
+  down_until_[daemon] = network_.now() + event.length_ns;
+  if (scenario_.is_tree()) {
+    for (uint32_t at = 0; at < scenario_.switches(); ++at)
+      if (scenario_.together || at == event.at_switch)
+        attachments_.restart(at, down_until_[daemon]);
+    return;
+  }
   for (auto& job : jobs_) {
     ++job->root().epoch;
     if (scenario_.home == Home::kSpill) {
@@ -477,9 +489,10 @@ void World::happen(const Event& event) {
       return;
     case Event::Kind::kCut:
       for (uint32_t i = 0; i < scenario_.lanes; ++i)
-        cut(worker.host, worker.place->at * scenario_.lanes + i, event.direction, until);
+        cut(worker.host, worker.place->daemon * scenario_.lanes + i, event.direction, until);
       return;
     case Event::Kind::kCutLink:
+      if (scenario_.together) return;
       for (uint32_t i = 0; i < scenario_.lanes; ++i)
         cut(event.at_switch * scenario_.lanes + i,
             scenario_.parents[event.at_switch] * scenario_.lanes + i, event.direction, until);
@@ -504,22 +517,26 @@ void World::serve_lanes() {
       continue;
     }
     Lane& lane = *lanes_[i];
-    const auto send = [&](io::JobIndex job, Rank rank, const aggregator::Emission& emission) {
+    auto to_port = [&](io::JobIndex job, Rank rank, const aggregator::Emission& emission) {
       this->send(lane, job, rank, emission);
     };
+    const auto send = lane.domains->through(to_port);
     const auto mismatch = [&](const io::RxPacket& packet, const aggregator::Verdict&) {
-      if (scenario_.mismatch && packet.job == 0)
+      if (scenario_.mismatch && packet.job % jobs_.size() == 0)
         switch_sees_mismatch_ = true;
       else
         judge_.violate(fmt::format("I1: the switch sees a mismatch at seq {}", packet.message.seq));
     };
     while (aggregator::serve(lane.port, *lane.aggregator, burst_.arrived, burst_.verdicts,
-                             network_.now(), send, mismatch))
+                             network_.now(), send, mismatch)) {
+      lane.domains->serve_roots(burst_.verdicts, network_.now(), to_port, mismatch);
       judge_.after_burst(*lane.aggregator);
+    }
     if (lane.aggregator->parking())
       aggregator::park_overdue(*lane.aggregator, burst_.verdicts[0], kBurst, network_.now(), send);
     if (network_.now() >= lane.aggregator->bare_results().due())
       aggregator::send_bare_results(*lane.aggregator, network_.now(), send);
+    lane.domains->serve_roots(burst_.verdicts, network_.now(), to_port, mismatch);
     judge_.after_burst(*lane.aggregator);
   }
 }
@@ -529,20 +546,24 @@ void World::send(Lane& lane, io::JobIndex job, Rank rank, const aggregator::Emis
   const size_t at = rank == kFallbackRank ? endpoints.size() - 1 : value(rank);
   wire::Message message = emission.message;
   if (message.type == wire::Type::kResult)
-    judge_.given_out(*jobs_[job], lane.aggregator->seq_of(job, message.seq), message);
+    judge_.given_out(*jobs_[job % jobs_.size()], lane.aggregator->seq_of(job, message.seq),
+                     message);
   if (scenario_.ecn && random_() % 32 == 0) message.flags |= wire::kFlagEcn;
   lane.port.tx(endpoints[at], message, {emission.payload, emission.payload_bytes});
 }
 
 /// The switch has attached to the one above: what waits there goes up.
 void World::ascend(Place& place) {
-  const auto index = static_cast<io::JobIndex>(place.job->index);
   for (uint32_t i = 0; i < scenario_.lanes; ++i) {
-    Lane& lane = lane_of(place.at, i);
-    lane.aggregator->set_parent_epoch(index, place.parent->epoch);
-    for (Seq from; lane.aggregator->ascend_again(index, from, burst_.verdicts[0]);)
-      for (const aggregator::Emission& emission : burst_.verdicts[0].to_send())
-        send(lane, index, kFallbackRank, emission);
+    Lane& lane = lane_of(place.daemon, i);
+    auto to_port = [&](io::JobIndex job, Rank rank, const aggregator::Emission& emission) {
+      send(lane, job, rank, emission);
+    };
+    lane.aggregator->set_parent_epoch(place.index, place.parent->epoch);
+    for (Seq from; lane.aggregator->ascend_again(place.index, from, burst_.verdicts[0]);)
+      aggregator::carry_out(*lane.aggregator, burst_.verdicts[0], Rank{},
+                            lane.domains->through(to_port));
+    lane.domains->serve_roots(burst_.verdicts, network_.now(), to_port, [](auto&&...) {});
   }
 }
 
@@ -852,7 +873,8 @@ void World::check_left_over(Lane& lane) {
         lane.aggregator->job_counters(static_cast<io::JobIndex>(job->index)).parked_now != 0)
       judge_.violate(
           fmt::format("I5: something of job {} is parked though all is done", job->index));
-  for (const auto& job : jobs_) lane.aggregator->remove_job(static_cast<io::JobIndex>(job->index));
+  for (uint32_t i = 0; i < lane.aggregator->shape().max_jobs; ++i)
+    lane.aggregator->remove_job(static_cast<io::JobIndex>(i));
   if (lane.aggregator->counters().slots_used != 0)
     judge_.violate("I5: a slot is held though no job is left");
 }

@@ -26,9 +26,9 @@ class World {
   Outcome run();
 
  private:
-  void make_lanes(uint32_t at_switch);
-  world::Lane& lane_of(uint32_t at_switch, uint32_t lane) {
-    return *lanes_[at_switch * scenario_.lanes + lane];
+  void make_lanes(uint32_t daemon);
+  world::Lane& lane_of(uint32_t daemon, uint32_t lane) {
+    return *lanes_[daemon * scenario_.lanes + lane];
   }
   void bind_members(const world::Place& place);
   void make_hierarchies();

@@ -13,7 +13,7 @@ import peer
 from attack import FAILURES, Attack, close_all
 
 GIB = 1 << 30
-GEOMETRY = {"layout": 5, "tx_depth": 64, "rx_depth": 64, "result_rows": 64, "side_rows": 64}
+GEOMETRY = {"layout": 6, "tx_depth": 64, "rx_depth": 64, "result_rows": 64, "side_rows": 64}
 JOINED = {"type": "joined", "library": "siege", "job_id": 1, "job_key": 1, "epoch": 1, "window": 32,
           "slot_bytes": 1024, "lanes": 1, "shm": GEOMETRY, "policy": "esa", "home": "workers",
           "instance": 1, "rto_min_us": 1000, "rto_max_us": 1000000, "ecn": True,

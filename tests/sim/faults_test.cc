@@ -3,6 +3,7 @@
 // conservation are checked in every run (sim/faults/world.cc).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "sim/faults/world.h"
@@ -95,6 +96,54 @@ TEST(RegressionsOfTheSwarm, HoldNow) {
     World world(scenario);
     const Outcome outcome = world.run();
     EXPECT_TRUE(outcome.violations.empty()) << text_of(scenario, outcome);
+  }
+}
+
+/// Domains of one switch, of two levels and of three, all of whose switches start again, and jobs
+/// of more ranks than a switch has bits.
+TEST(Trees, HoldWhileSwitchesStartAgain) {
+  Restrictions restrictions;
+  restrictions.trees = true;
+  uint64_t restarts = 0, dropped = 0, wide = 0, deep = 0, together = 0;
+  for (uint64_t seed = 0; seed < 10 * kSeedsPerProfile; ++seed) {
+    const Scenario scenario = make_scenario(seed, restrictions);
+    World world(scenario);
+    const Outcome outcome = world.run();
+    ASSERT_TRUE(outcome.violations.empty()) << text_of(scenario, outcome);
+    restarts += outcome.restarts;
+    dropped += outcome.dropped;
+    together += scenario.together;
+    wide += scenario.jobs[0].workers > kMaxWorkers;
+    deep += std::ranges::any_of(scenario.parents, [](uint32_t parent) { return parent != 0; });
+  }
+  EXPECT_GT(restarts, 10 * kSeedsPerProfile);
+  EXPECT_GT(dropped, 10 * kSeedsPerProfile);
+  EXPECT_GT(deep, kSeedsPerProfile);
+  EXPECT_GT(together, kSeedsPerProfile);
+#ifndef INA_SLOW_BUILD
+  EXPECT_GT(wide, 0u);
+#endif
+}
+
+/// Each domain sends each fragment up once, and gets it once.
+TEST(Trees, AFragmentGoesUpOnceWithoutFaults) {
+  for (const bool together : {false, true}) {
+    Scenario scenario;
+    scenario.seed = 1;
+    scenario.policy.kind = scheduler::PolicyKind::kEsa;
+    scenario.home = Home::kTree;
+    scenario.slots = 8;
+    scenario.parents = {0, 0, 0, 2};
+    scenario.together = together;
+    scenario.faults_end_ns = INT64_MAX;
+    scenario.jobs.resize(1);
+    scenario.jobs[0].workers = 6;
+    scenario.jobs[0].at = {1, 1, 2, 3, 3, 3};
+    const Outcome outcome = World(scenario).run();
+    EXPECT_TRUE(outcome.violations.empty()) << text_of(scenario, outcome);
+    EXPECT_GT(outcome.fragments, 0u);
+    EXPECT_EQ(outcome.ascents, 3 * outcome.fragments);
+    EXPECT_EQ(outcome.resent, 0u);
   }
 }
 

@@ -59,7 +59,7 @@ Values inputs_of(uint32_t rank, size_t fragments) {
 void reduce(Rack& rack, uint32_t owner, size_t fragments = 1) {
   for (uint32_t rank = 0; rank < kWorkers; ++rank)
     rack.submit(rank, Collective::kReduce,
-                Fragments(fragments, {.receiver = static_cast<uint8_t>(1 + owner)}),
+                Fragments(fragments, {.receiver = static_cast<uint16_t>(1 + owner)}),
                 inputs_of(rank, fragments));
 }
 
@@ -387,7 +387,7 @@ TEST(OwnersResultLostWhileParked, IsMadeAgain) {
         script.jobs[0].park_room = room;
         Rack rack(script);
         constexpr size_t kFragments = 5;
-        const Fragments fragments(kFragments, {.receiver = static_cast<uint8_t>(1 + owner)});
+        const Fragments fragments(kFragments, {.receiver = static_cast<uint16_t>(1 + owner)});
         for (const uint32_t rank : {0u, 1u})
           rack.submit(rank, Collective::kReduce, fragments, inputs_of(rank, kFragments));
         rack.deliver_all();

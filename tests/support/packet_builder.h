@@ -139,11 +139,15 @@ class PacketBuilder {
     message_.phase = phase;
     return *this;
   }
-  PacketBuilder& receiver(uint8_t receiver) { return set(message_.receiver, receiver); }
+  PacketBuilder& receiver(uint16_t receiver) {
+    message_.receiver = receiver;
+    return *this;
+  }
   /// With the rank's own bit, if it has one.
   PacketBuilder& rank(Rank rank) {
     message_.bitmap = value(rank) < kMaxWorkers ? WorkerSet::of(rank) : WorkerSet();
-    return set(message_.rank, rank);
+    message_.rank = rank;
+    return *this;
   }
   /// Sets the elements of the fragment, which becomes the whole operation.
   PacketBuilder& elements(uint16_t elements) {
