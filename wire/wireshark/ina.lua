@@ -61,7 +61,7 @@ local f = {
   priority = ProtoField.uint8("ina.priority", "Priority"),
   origin = ProtoField.uint8("ina.origin", "Origin", base.DEC, ORIGINS, 0x0f),
   phase = ProtoField.uint8("ina.phase", "Phase", base.DEC, PHASES, 0xf0),
-  receiver = ProtoField.uint8("ina.receiver", "Receiver (1 + rank; 0: all)"),
+  receiver = ProtoField.uint16("ina.receiver", "Receiver (1 + rank; 0: all)"),
   flags = ProtoField.uint16("ina.flags", "Flags", base.HEX),
   flag_overflow = ProtoField.bool("ina.flags.overflow", "Overflow", 16, nil, 0x0001),
   flag_ecn = ProtoField.bool("ina.flags.ecn", "Congestion experienced", 16, nil, 0x0002),
@@ -224,7 +224,9 @@ function ina.dissector(buffer, pinfo, root)
   tree:add(f.priority, buffer(49, 1))
   tree:add(f.origin, buffer(50, 1))
   tree:add(f.phase, buffer(50, 1))
-  tree:add(f.receiver, buffer(51, 1))
+  -- Its upper bits are those of the flags.
+  tree:add(f.receiver, buffer(51, 3),
+           buffer(51, 1):uint() + math.floor(buffer(52, 2):le_uint() / 2048) * 256)
   add_flags(tree, buffer(52, 2))
   tree:add(f.lane, buffer(54, 1))
   tree:add(f.collective, buffer(55, 1))
