@@ -56,12 +56,15 @@ class BareResultsTest : public testing::Test {
     results_.add(kJob, result(seq, to, operation), sender());
   }
   /// With a payload, or of the closing fragment.
-  void whole(uint32_t seq, uint8_t receiver, uint16_t elements, uint32_t operation = 0) {
+  void whole(uint32_t seq, uint8_t receiver, uint16_t elements, uint32_t operation = 0,
+             bool runs_on = true) {
     wire::Message message = result(seq, {}, operation);
     message.flags = 0;
     message.receiver = receiver;
     message.elements = elements;
-    results_.passed(kJob, message);
+    const WorkerSet receivers =
+        receiver == 0 ? WorkerSet() : WorkerSet::of(Rank{static_cast<uint16_t>(receiver - 1)});
+    results_.passed(kJob, message, receivers, runs_on);
   }
   /// The runs sent since the last call, by the end of the burst.
   Runs sent(Nanos now = 0) {
@@ -105,6 +108,15 @@ TEST_F(BareResultsTest, ARunGoesOnOverItsWorkersOwnFragments) {
   EXPECT_EQ(sent(), Runs{});
   whole(6, 1, 8);
   EXPECT_EQ(sent(), (Runs{{0, 0, 3}})) << "up to the last that is bare";
+}
+
+/// It cannot tell which fragments of the run it was given bytes of.
+TEST_F(BareResultsTest, ARunForASwitchBelowEndsWithItsDomainsOwnFragments) {
+  bare(0);
+  whole(2, 1, 8, 0, false);
+  EXPECT_EQ(sent(), (Runs{{0, 0, 1}}));
+  bare(4);
+  EXPECT_EQ(sent(), Runs{});
 }
 
 TEST_F(BareResultsTest, WhatComesBehindARunSendsIt) {
