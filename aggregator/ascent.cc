@@ -117,7 +117,7 @@ void Ascent::take(ShardJob& job, const Slot& slot, Verdict& verdict) {
   message.flags = slot.flags;
   message.priority = slot.priority;
   TreeRow& row = row_of(job, slot.seq);
-  if (!begin(row, message, slot.first_rank))
+  if (!begin(row, message, slot.any_rank()))
     return shard_.abort_mismatch(job, row.message, verdict);
   const std::byte* const from = shard_.slots.row_of(slot);
   std::byte* const sum = job.results.place(slot.seq, 0, shard_.shape.slot_bytes);

@@ -29,7 +29,6 @@ void Contributions::install(ShardJob& job, Slot& slot, Seq seq, const RxPacket& 
   slot.job = packet.job;
   slot.elements = message.bare() ? uint16_t{0} : message.elements;
   slot.flags = message.flags & wire::kFlagBare;
-  slot.first_rank = packet.rank;
   slot.priority = std::max<uint8_t>(1, std::min(message.priority, job.spec.rules.priority_max));
   slot.state = SlotState::kFilling;
   shard_.slots.tag(slot, number);
@@ -202,7 +201,7 @@ void Contributions::emit_part(const Slot& slot, Verdict& verdict) {
   message.instance = job.spec.instance;
   message.elements = slot.elements;
   message.flags = slot.flags & wire::kFlagEcn;
-  message.rank = slot.first_rank;
+  message.rank = slot.any_rank();
   message.lane = static_cast<uint8_t>(shard_.shape.lane);
   part.payload = shard_.slots.row_of(slot);
   part.payload_bytes = wire::payload_bytes(message);

@@ -195,7 +195,7 @@ struct Shard {
   }
   /// A worker's contribution does not go with what the slot holds: the job ends.
   void abort_mismatch(ShardJob& job, const Slot& slot, Verdict& verdict) {
-    abort_mismatch(job, slot.first_rank, slot.signature(), verdict);
+    abort_mismatch(job, slot.any_rank(), slot.signature(), verdict);
   }
   void abort_mismatch(ShardJob& job, const wire::Message& held, Verdict& verdict) {
     abort_mismatch(job, held.rank, held.signature(), verdict);

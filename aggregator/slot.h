@@ -2,6 +2,10 @@
 // row of accumulators lies apart, so that a look-up does not pull values into the cache.
 #pragma once
 
+#include <bit>
+#include <cstddef>
+#include <cstring>
+
 #include "aggregator/packet.h"
 #include "wire/message.h"
 
@@ -31,19 +35,27 @@ struct alignas(64) Slot {
   uint64_t operation_elements = 0;
   Nanos first_arrival = 0;
   uint32_t operation = 0;
-  uint32_t row = 0;          ///< index of the value row; one that leaves as a PART is exchanged
-  uint32_t target : 24 = 0;  ///< destination of the result: wire::Message::target
-  Rank first_rank : 8 {};    ///< the worker that installed the slot: named when signatures differ
-  JobIndex job = 0;
+  uint32_t row = 0;  ///< index of the value row; one that leaves as a PART is exchanged
+  // As wire::Message has them, so that a contribution is compared in words: expects().
   uint16_t elements = 0;
-  uint16_t flags = 0;     ///< of the finished result; kFlagBare: marks alone have come
-  uint16_t receiver = 0;  ///< of the result: wire::Message::receiver
-  DType dtype{};
-  Op op : 4 {};
-  Collective collective : 4 {};
-  uint8_t priority = 0;
+  uint16_t flags = 0;  ///< of the finished result; kFlagBare: marks alone have come
   SlotState state = SlotState::kEmpty;
+  DType dtype{};
+  Op op{};
+  Collective collective{};
+  uint16_t receiver : 13 = 0;  ///< of the result: wire::Message::receiver
+  JobIndex job = 0;
+  uint8_t priority = 0;
+  uint32_t target : 24 = 0;  ///< destination of the result: wire::Message::target
 
+  /// True if a sum's contribution has the signature and the elements of those that are here.
+  bool expects(const wire::Message& message) const {
+    return operation_elements == message.operation_elements && operation == message.operation &&
+           ((word(this, kShapeAt) ^ word(&message, kMessageShapeAt)) & kShape) == 0 &&
+           ((word(this, kPlaceAt) ^ word(&message, kMessagePlaceAt)) & kPlace) == 0;
+  }
+  /// A worker whose contribution is here: it is named when signatures differ.
+  Rank any_rank() const { return bits.empty() ? Rank{} : *bits.begin(); }
   wire::Signature signature() const {
     return {operation_elements, operation, dtype, op, collective, target, receiver};
   }
@@ -62,7 +74,25 @@ struct alignas(64) Slot {
   }
   /// Contributions that it holds; marks are none.
   uint32_t contributions() const { return moves() ? elements != 0 : bits.size(); }
+
+ private:
+  static uint64_t word(const void* object, size_t at) {
+    uint64_t word;
+    std::memcpy(&word, static_cast<const std::byte*>(object) + at, sizeof word);
+    return word;
+  }
+  static constexpr size_t kShapeAt = 48, kPlaceAt = 56;  ///< elements to collective; the rest
+  static constexpr size_t kMessageShapeAt = 32, kMessagePlaceAt = 40;
+  static constexpr uint64_t kShape = 0xffffff000000ffff;  ///< all but flags and state, or type
+  static constexpr uint64_t kPlace = 0xffffff0000001fff;  ///< receiver and target
+  static_assert(std::endian::native == std::endian::little);
+  static_assert(offsetof(wire::Message, elements) == kMessageShapeAt &&
+                offsetof(wire::Message, dtype) == kMessageShapeAt + 5 &&
+                offsetof(wire::Message, op) == kMessageShapeAt + 6 &&
+                offsetof(wire::Message, collective) == kMessageShapeAt + 7 &&
+                offsetof(wire::Message, priority) == kMessagePlaceAt + 4);
 };
-static_assert(sizeof(Slot) == 64);
+static_assert(sizeof(Slot) == 64 && offsetof(Slot, elements) == 48 &&
+              offsetof(Slot, priority) == 60);
 
 }  // namespace ina::aggregator

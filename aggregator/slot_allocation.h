@@ -81,7 +81,7 @@ class SlotAllocation {
                                                           const RxPacket& packet) {
   if (is_moved(packet.message.collective)) [[unlikely]]
     return Moving::agrees(slot, packet);
-  return slot.signature() == packet.message.signature() && slot.elements == packet.message.elements;
+  return slot.expects(packet.message);
 }
 
 template <class Policy>

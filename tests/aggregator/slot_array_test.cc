@@ -85,5 +85,54 @@ TEST_P(SlotArrayTest, NoTwoSlotsHaveTheSameRow) {
 
 INSTANTIATE_TEST_SUITE_P(Ways, SlotArrayTest, ::testing::Values(1, 2, 4));
 
+/// Compared in words: each field counts, and nothing else.
+TEST(Slot, ExpectsASignatureAndTheNumberOfElements) {
+  wire::Message message;
+  message.operation_elements = 0x123456789abcdef0;
+  message.operation = 0xfedcba98;
+  message.elements = 0x8001;
+  message.dtype = DType::kBool;
+  message.op = Op::kBxor;
+  message.collective = Collective::kReduce;
+  message.receiver = 0x1555;
+  message.target = 0xabcdef;
+  Slot slot;
+  slot.set_signature(message.signature());
+  slot.elements = message.elements;
+  slot.flags = 0xffff;
+  slot.state = SlotState::kFilling;
+  slot.job = 0xffff;
+  slot.priority = 0xff;
+  EXPECT_TRUE(slot.expects(message));
+  message.flags = 0x7ff;
+  message.type = wire::Type::kGrad;
+  message.phase = wire::Phase::kLost;
+  message.rank = Rank{63};
+  message.lane = 63;
+  message.origin = wire::Origin::kParker;
+  message.priority = 1;
+  message.seq = message.epoch = message.instance = 7;
+  EXPECT_TRUE(slot.expects(message)) << "these are no part of it";
+  const auto differs = [&](auto&& change) {
+    wire::Message other = message;
+    change(other);
+    EXPECT_NE(other.signature() == slot.signature() && other.elements == slot.elements, true);
+    return !slot.expects(other);
+  };
+  for (uint32_t bit = 0; bit < 64; ++bit)
+    EXPECT_TRUE(differs([&](auto& m) { m.operation_elements ^= uint64_t{1} << bit; })) << bit;
+  for (uint32_t bit = 0; bit < 32; ++bit)
+    EXPECT_TRUE(differs([&](auto& m) { m.operation ^= 1u << bit; })) << bit;
+  for (uint32_t bit = 0; bit < 24; ++bit)
+    EXPECT_TRUE(differs([&](auto& m) { m.target = (m.target ^ 1u << bit) & 0xffffff; })) << bit;
+  for (uint32_t bit = 0; bit < 16; ++bit)
+    EXPECT_TRUE(differs([&](auto& m) { m.elements ^= static_cast<uint16_t>(1u << bit); })) << bit;
+  for (uint32_t bit = 0; bit < 13; ++bit)
+    EXPECT_TRUE(differs([&](auto& m) { m.receiver = (m.receiver ^ 1u << bit) & 0x1fff; })) << bit;
+  EXPECT_TRUE(differs([](auto& m) { m.dtype = DType::kInt8; }));
+  EXPECT_TRUE(differs([](auto& m) { m.op = Op::kSum; }));
+  EXPECT_TRUE(differs([](auto& m) { m.collective = Collective::kBarrier; }));
+}
+
 }  // namespace
 }  // namespace ina::aggregator
