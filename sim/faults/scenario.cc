@@ -501,13 +501,17 @@ std::optional<Scenario> choose_race(uint64_t seed, const Restrictions& restricti
   return race;
 }
 
-/// Some seeds are jobs in trees of switches. From dice of its own.
+/// Some seeds are jobs in trees of switches, mostly such as show the absence of their rarest rules.
+/// From dice of its own.
 std::optional<Scenario> choose_tree(uint64_t seed, const Restrictions& restrictions) {
-  const bool all = restrictions.trees || is_tree_rule(restrictions.profile);
-  const bool some = !is_restricted(restrictions) && !restrictions.mismatch &&
-                    Dice(seed * 0x2545f4914f6cdd1d + 23).chance(0.08);
-  if (!all && !some) return std::nullopt;
-  Scenario tree = make_tree(seed, restrictions.profile);
+  Dice dice(seed * 0x2545f4914f6cdd1d + 23);
+  std::string rule = restrictions.profile;
+  if (!restrictions.trees && !is_tree_rule(rule)) {
+    if (is_restricted(restrictions) || restrictions.mismatch || !dice.chance(0.12))
+      return std::nullopt;
+    if (dice.chance(0.6)) rule = dice.chance(0.3) ? "has_retract" : "report_stop";
+  }
+  Scenario tree = make_tree(seed, rule);
   choose_joining(tree);
   return tree;
 }
