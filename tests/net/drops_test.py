@@ -389,7 +389,7 @@ class WithTags(DropsTest):
 class ShmWorker:
     """A worker on the shm port that writes descriptors and reads nothing: docs/protocol.md."""
 
-    DESCRIPTOR = struct.Struct("<QQIIIIHHBBBBBBBBB3sQII")
+    DESCRIPTOR = struct.Struct("<QQIIIIHHBBBBIB3sQII")
     LINE, PAGE = 64, 4096
     SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | 16  # F_SEAL_FUTURE_WRITE
 
@@ -437,8 +437,8 @@ class ShmWorker:
         values = {"bitmap": 0, "operation_elements": 8192, "operation": 0,
                   "epoch": self.joined["epoch"], "seq": 0, "instance": 0, "elements": 2, "flags": 0,
                   "type": second_worker.GRAD, "dtype": second_worker.DTYPES["int32"][0],
-                  "op": second_worker.SUM, "collective": second_worker.ALLREDUCE, "rank": 0,
-                  "priority": 1, "origin_phase": 0, "receiver": 0, "lane": 0,
+                  "op": second_worker.SUM, "collective": second_worker.ALLREDUCE,
+                  "receiver_phase_rank_lane_origin": 0, "priority": 1,
                   "target": bytes(3)} | fields
         return self.DESCRIPTOR.pack(*values.values(), payload_offset, payload_bytes, turn)
 
