@@ -91,6 +91,14 @@ nlohmann::json leaf_report(const LeafOutcome& leaf) {
           {"downlink_bytes", leaf.down.wire_bytes}};
 }
 
+/// At all switches.
+uint64_t contributions_of(const Outcome& outcome) {
+  uint64_t count = outcome.counters.absorbed + outcome.counters.bypassed;
+  for (const LeafOutcome& leaf : outcome.leaves)
+    count += leaf.counters.absorbed + leaf.counters.bypassed;
+  return count;
+}
+
 nlohmann::json report(const ClusterSpec& spec, const Outcome& outcome, double wall_s) {
   std::vector<double> jcts, iterations;
   nlohmann::json jobs = nlohmann::json::array();
@@ -129,6 +137,7 @@ nlohmann::json report(const ClusterSpec& spec, const Outcome& outcome, double wa
       {"parked", c.parked},
       {"preemptions", c.preemptions},
       {"bypassed", c.bypassed},
+      {"contributions", contributions_of(outcome)},
       {"fallback_bytes", outcome.fallback_bytes},
       {"queries", outcome.queries},
       {"raws", outcome.raws},
