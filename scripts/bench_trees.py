@@ -27,7 +27,7 @@ import time
 from benchlib import command_line, results, simulations, table
 
 SHAPES = ("2x16", "8x16", "32x32")
-QUICK_SHAPES = ("2x4",)
+QUICK_SHAPES = ("2x8",)
 OVERSUBSCRIPTIONS = (1, 2, 4, 8, 16)
 QUICK_OVERSUBSCRIPTIONS = (1, 8)
 POLICIES = ("esa", "fcfs")
