@@ -5,6 +5,7 @@ namespace ina::sim {
 struct JobTree::Place {
   Switch* at = nullptr;
   io::JobIndex index{};
+  JobId id{};
   Place* above = nullptr;
   Rank member{};                ///< of the place above
   std::vector<uint32_t> hosts;  ///< of the members
@@ -32,8 +33,15 @@ uint32_t JobTree::add_place(Switch& at, io::JobIndex index, std::optional<uint32
     place->member = next_member(*above);
     parent.hosts.push_back(at.host());
   }
+  // Of one id, the fragments of all domains with the same number would share few slots.
+  place->id = spec_.id;
+  if (place->is_domain()) place->id = JobId{value(spec_.id) + value(place->member) + 1};
   places_.push_back(std::move(place));
   return static_cast<uint32_t>(places_.size() - 1);
+}
+
+JobId JobTree::id(uint32_t place) const {
+  return places_[place]->id;
 }
 
 Rank JobTree::next_member(uint32_t place) const {
@@ -64,7 +72,7 @@ void JobTree::bind(const Place& place) const {
     if (host != place.at->host()) hosts.push_back(host);
   const auto members = static_cast<uint32_t>(hosts.size());
   if (place.above && !place.is_domain()) hosts.push_back(place.above->at->host());
-  place.at->bind(place.index, spec_.id, spec_.key, hosts, members);
+  place.at->bind(place.index, place.id, spec_.key, hosts, members);
 }
 
 void JobTree::add_to_switch(Place& place) const {
@@ -74,7 +82,7 @@ void JobTree::add_to_switch(Place& place) const {
   place.given.assign(words, aggregator::GivenResult{});
   place.rows.assign(words, aggregator::TreeRow{});
   aggregator::JobSpec job;
-  job.id = spec_.id;
+  job.id = place.id;
   job.epoch = kEpoch;
   job.workers = static_cast<uint32_t>(place.hosts.size());
   job.window = spec_.window;

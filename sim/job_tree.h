@@ -11,7 +11,7 @@
 namespace ina::sim {
 
 struct JobTreeSpec {
-  JobId id{};
+  JobId id{};  ///< and as many more as there are domains
   uint64_t key = 0;
   uint32_t ranks = 0;
   uint32_t window = 0;
@@ -33,7 +33,8 @@ class JobTree {
   Rank next_member(uint32_t place) const;
   void add_rank(uint32_t place, uint32_t rank, uint32_t host);
 
-  JobId id() const { return spec_.id; }
+  /// By which the members of a place call the job.
+  JobId id(uint32_t place = 0) const;
   uint64_t key() const { return spec_.key; }
 
   /// All members are known: the switches serve them from now on.

@@ -151,7 +151,8 @@ void LeafSpine::make_job(uint32_t index) {
 
 JobTree& LeafSpine::add_tree(Job& job, uint32_t ranks) {
   JobTreeSpec tree;
-  tree.id = JobId{next_id_++};
+  tree.id = JobId{next_id_};
+  next_id_ += has_domains() ? 1 + shape_.leaves : 1;
   tree.key = spec_.seed * 1'000'003 + value(tree.id);
   tree.ranks = ranks;
   tree.window = spec_.window;
@@ -184,7 +185,6 @@ void LeafSpine::make_workers(Job& job, uint32_t index) {
   JobTree& tree = add_tree(job, ranks());
   const uint32_t root = tree.add_place(root_, static_cast<io::JobIndex>(index));
   WorkerSpec worker;
-  worker.job = tree.id();
   worker.job_key = tree.key();
   worker.model = &job.plan.model;
   worker.iterations = job.plan.iterations;
@@ -201,6 +201,7 @@ void LeafSpine::make_workers(Job& job, uint32_t index) {
           at, static_cast<io::JobIndex>(spec_.jobs.size() + index * shape_.leaves + leaf), root);
     const Rank member = tree.next_member(place);
     worker.engine = engine_of(rank, ranks(), member);
+    worker.job = tree.id(place);
     worker.rack = leaf + 1;
     worker.switch_host = at.host();
     job.workers.push_back(std::make_unique<Worker>(fabric_, worker, index, *this));

@@ -13,7 +13,7 @@ class Runs:
 
     @staticmethod
     def of(options, _seeds):
-        ms = {"flat": 8 + abs(options["window"] - 16) / 16, "leaders": 3}.get(options.get("sums"), 1)
+        ms = {"flat": 8 + abs(options["window"] - 8) / 8, "leaders": 3}.get(options.get("sums"), 1)
         if options["slots"] == bench_trees.AMPLE_SLOTS:
             ms = 0.98
         leaf = {"bypassed": 10, "preemptions": 5, "slots_used_peak": 70}
@@ -26,7 +26,7 @@ class TreesTest(unittest.TestCase):
         point = bench_trees.Point({"plain-mb": 4}, "8x16", 8, 64, True)
         esa, fcfs = point.rows(Runs)
         self.assertEqual((esa["policy"], fcfs["policy"]), ("esa", "fcfs"))
-        self.assertEqual((esa["leaves"], esa["workers"], esa["flat_window"]), (8, 16, 16))
+        self.assertEqual((esa["leaves"], esa["workers"], esa["flat_window"]), (8, 16, 8))
         self.assertAlmostEqual(esa["flat_vs_tree"], 8)
         self.assertAlmostEqual(esa["leaders_vs_tree"], 3)
         self.assertAlmostEqual(esa["in_memory"], 0.25)
