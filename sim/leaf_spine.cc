@@ -36,7 +36,8 @@ ClusterSpec checked(ClusterSpec spec, const LeafSpineSpec& shape) {
       spec.help == Help::kOff && spec.straggler.pattern == Pattern::kNone && spec.farther_ns == 0,
       "jobs in trees have no stragglers, nor workers that are farther away");
   for (const JobPlan& job : spec.jobs)
-    require(shape.sums != Sums::kLeaders || job.model.layers.size() == 1,
+    require(shape.sums != Sums::kLeaders ||
+                (job.model.layers.size() == 1 && job.model.compute_ns() == 0),
             "leaders carry out plain all-reduces only");
   spec.fabric.wire_factor = spec.fragment_bytes / spec.value_bytes;
   spec.fabric.seed = spec.seed;

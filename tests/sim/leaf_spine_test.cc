@@ -58,8 +58,11 @@ TEST(LeafSpine, FlatSumsTakeEachContributionOverTheUplink) {
 }
 
 TEST(LeafSpine, FlatSumsOfMoreThan64WorkersHaveDomainsAtTheRoot) {
-  const Outcome outcome = correct(one_job(kMiB / 4), shape(3, 32, 1, Sums::kFlat));
+  ClusterSpec spec = one_job(kMiB / 4);
+  spec.slots = 64;
+  const Outcome outcome = correct(spec, shape(3, 32, 1, Sums::kFlat));
   EXPECT_EQ(outcome.sums_checked, 96u);
+  EXPECT_EQ(outcome.counters.bypassed, 0u) << "domains use the same slots";
   EXPECT_EQ(outcome.leaves[2].up.frames, 32 * kFragments / 4);
 }
 
