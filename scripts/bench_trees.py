@@ -8,7 +8,7 @@ the rate of its workers' links together, divided by the over-subscription. One j
 all-reduces 4 MB, with 64 slots at each switch, in one of these ways:
   - tree: leaves and root add, as docs/protocol.md says ("Trees"), with esa and with fcfs;
   - never full: the tree on 65,536 slots;
-  - flat: the leaves' switches only forward, and the root adds, at the best of three settings;
+  - flat: the leaves' switches only forward, and the root adds, at the best of four settings;
   - leaders: each leaf's switch adds for its first worker; these all-reduce over the root, and
     broadcast at their leaves. The steps overlap, in chunks of 128 KiB.
 All baselines run esa. `training` has four jobs with computing times that vary in place of the one that
@@ -35,7 +35,7 @@ SLOTS, FEW_SLOTS, AMPLE_SLOTS = 64, 16, 65536
 WINDOW = 512
 # Without marks a small window fills the uplink and does not overrun its queue of 1 MB: as many
 # frames as it takes are known here, as they are not to a job.
-FLATS = ({"window": 2, "ecn-bytes": 0}, {"window": 8, "ecn-bytes": 0}, {"window": WINDOW})
+FLATS = (*({"window": window, "ecn-bytes": 0} for window in (2, 4, 8)), {"window": WINDOW})
 RATE_GBPS = 100
 FRAME, PAYLOAD = 8330, 8192  # bytes of a fragment on the wire, and of its values
 BASE = {"seed": 1, "rate-gbps": RATE_GBPS, "delay-us": 1, "rto-ms": 1}
