@@ -66,12 +66,19 @@ struct Sample {
   uint32_t jobs;
 };
 
+/// A leaf of a tree of switches (sim/leaf_spine.h).
+struct LeafOutcome {
+  aggregator::Counters counters;  ///< none if it only forwards
+  ns3net::LinkCounters up, down;  ///< of its uplink
+};
+
 struct Outcome {
   std::vector<std::string> violations;  ///< empty: every sum was right, every packet accounted for
   std::vector<JobResult> jobs;
   std::vector<Sample> samples;
   Nanos end = 0;
-  aggregator::Counters counters;
+  aggregator::Counters counters;  ///< of the switch, or of a tree's root
+  std::vector<LeafOutcome> leaves;
   double slots_used_mean = 0;  ///< over the time, by samples
   uint64_t fragments = 0, by_fallback = 0, by_parker = 0;
   uint64_t queries = 0, raws = 0;

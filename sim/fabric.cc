@@ -17,6 +17,14 @@ constexpr size_t kFlagsAt = kInaHeaderAt + 52;
 constexpr uint64_t kWorked = UINT64_MAX - 1;  // a timer: the next frame has been received
 constexpr size_t kCrcAt = kInaHeaderAt + 60;
 
+/// The host whose address a frame is sent to.
+uint32_t destination_of(std::span<const std::byte> frame) {
+  uint32_t ip = 0;
+  for (size_t i = 0; i < 4; ++i)
+    ip = ip << 8 | std::to_integer<uint32_t>(frame[kDestinationAt + i]);
+  return host_of(ip);
+}
+
 /// A marked frame has the protocol's own mark where it arrives.
 void mark(std::span<std::byte> frame) {
   frame[kFlagsAt] |= std::byte{wire::kFlagEcn};
@@ -43,7 +51,7 @@ struct Fabric::Station final : ns3net::Host {
   bool working = false;
 
   void on_frame(ns3net::Bytes frame, bool marked) override {
-    fabric->deliver(host, std::move(frame), marked);
+    fabric->arrive(node, std::move(frame), marked);
   }
   void on_timer(uint64_t argument) override {
     if (argument != kWorked) return endpoint->on_timer(argument);
@@ -61,7 +69,7 @@ struct Fabric::Forwarder final : ns3net::Host {
   Fabric& fabric;
   ns3net::Node node = 0;
   void on_frame(ns3net::Bytes frame, bool marked) override {
-    fabric.forward(node, std::move(frame), marked);
+    fabric.arrive(node, std::move(frame), marked);
   }
   void on_timer(uint64_t) override {}
 };
@@ -70,14 +78,20 @@ Fabric::Fabric(const FabricSpec& spec) : spec_(spec), network_(spec.seed, spec.l
 
 Fabric::~Fabric() = default;
 
-uint32_t Fabric::add_station(Endpoint& endpoint) {
+uint32_t Fabric::add_station_at(Endpoint& endpoint, ns3net::Node node) {
   const auto host = static_cast<uint32_t>(stations_.size());
   auto station = std::make_unique<Station>();
   station->fabric = this;
   station->host = host;
   station->endpoint = &endpoint;
-  station->node = network_.add_node(*station);
+  station->node = node;
   stations_.push_back(std::move(station));
+  return host;
+}
+
+uint32_t Fabric::add_station(Endpoint& endpoint) {
+  const uint32_t host = add_station_at(endpoint, 0);
+  stations_[host]->node = network_.add_node(*stations_[host]);
   return host;
 }
 
@@ -86,6 +100,20 @@ uint32_t Fabric::add_switch(Endpoint& endpoint) {
   stations_[host]->aggregates = true;
   if (host == 0) connect_racks();
   return host;
+}
+
+uint32_t Fabric::add_rack_switch(Endpoint& endpoint, uint32_t rack) {
+  const uint32_t host = add_station_at(endpoint, switch_of(rack));
+  stations_[host]->aggregates = true;
+  return host;
+}
+
+uint32_t Fabric::add_address(uint32_t host, Endpoint& endpoint) {
+  const Station& shared = *stations_[host];
+  Station& station = *stations_[add_station_at(endpoint, shared.node)];
+  station.towards = shared.towards;
+  station.rate_bps = shared.rate_bps;
+  return station.host;
 }
 
 uint32_t Fabric::add_host(Endpoint& endpoint, uint32_t rack, double slower, Nanos farther) {
@@ -123,6 +151,7 @@ ns3net::Node Fabric::next_hop(uint32_t from, uint32_t to) const {
   const Station& sender = *stations_[from];
   if (!sender.aggregates) return sender.towards;
   const Station& receiver = *stations_[to];
+  if (receiver.aggregates) return receiver.node;
   return receiver.towards == sender.node ? receiver.node : receiver.towards;
 }
 
@@ -154,12 +183,17 @@ void Fabric::send(const wire::Envelope& envelope, const wire::Message& message,
   }
 }
 
-void Fabric::forward(ns3net::Node from, std::vector<std::byte> frame, bool marked) {
-  uint32_t ip = 0;
-  for (size_t i = 0; i < 4; ++i)
-    ip = ip << 8 | std::to_integer<uint32_t>(frame[kDestinationAt + i]);
+void Fabric::arrive(ns3net::Node at, std::vector<std::byte> frame, bool marked) {
+  const uint32_t to = destination_of(frame);
+  if (stations_[to]->node == at)
+    deliver(to, std::move(frame), marked);
+  else
+    forward(at, to, std::move(frame), marked);
+}
+
+void Fabric::forward(ns3net::Node from, uint32_t to, std::vector<std::byte> frame, bool marked) {
   const uint32_t length = wire_bytes(frame.size() - wire::kFrameHeaderBytes);
-  if (network_.send(from, stations_[host_of(ip)]->node, std::move(frame), length, marked)) {
+  if (network_.send(from, stations_[to]->node, std::move(frame), length, marked)) {
     wire_bytes_sent_ += length;
     ++frames_sent_;
   }

@@ -1,5 +1,6 @@
 // The network of a simulated cluster over ns-3's links: racks of hosts around one aggregating
-// switch, or hosts around any number of them. The wire codec encodes and parses every message.
+// switch, with switches of their own that aggregate or only forward, or hosts around any number of
+// aggregating switches. The wire codec encodes and parses every message.
 // Values may be thinned out: a frame then carries fewer values than its length on the wire says, so
 // that large models take little memory and time.
 #pragma once
@@ -29,7 +30,8 @@ struct Charge {
 };
 
 struct FabricSpec {
-  /// The first has the first aggregating switch, each of the others a switch that only forwards.
+  /// The first has the first aggregating switch, each of the others a switch that only forwards,
+  /// unless add_rack_switch() makes it an aggregating one.
   std::vector<RackSpec> racks = {RackSpec{}};
   /// Bytes on the wire for each byte of a payload.
   uint32_t wire_factor = 1;
@@ -54,9 +56,13 @@ class Fabric final : public io::sim::Network {
 
   /// An aggregating switch. The first one is host 0, and the racks are at it.
   uint32_t add_switch(Endpoint& endpoint);
+  /// The switch of a rack but the first aggregates. What is not for it, it still forwards.
+  uint32_t add_rack_switch(Endpoint& endpoint, uint32_t rack);
   /// A host of a rack. `slower`: its link has that fraction of the rate. `farther`: and so much
   /// more delay.
   uint32_t add_host(Endpoint& endpoint, uint32_t rack = 0, double slower = 1, Nanos farther = 0);
+  /// One more address of a host, with a program of its own: they share the link.
+  uint32_t add_address(uint32_t host, Endpoint& endpoint);
   /// A host at the aggregating switch `at`, by a link of its own.
   uint32_t add_host_at(uint32_t at, Endpoint& endpoint, const ns3net::LinkSpec& link);
 
@@ -95,11 +101,13 @@ class Fabric final : public io::sim::Network {
   struct Forwarder;
 
   uint32_t add_station(Endpoint& endpoint);
+  uint32_t add_station_at(Endpoint& endpoint, ns3net::Node node);
   uint32_t connect(uint32_t host, ns3net::Node to, const ns3net::LinkSpec& link);
   ns3net::Node switch_of(uint32_t rack) const;
   ns3net::Node next_hop(uint32_t from, uint32_t to) const;
   void connect_racks();
-  void forward(ns3net::Node from, std::vector<std::byte> frame, bool marked);
+  void arrive(ns3net::Node at, std::vector<std::byte> frame, bool marked);
+  void forward(ns3net::Node from, uint32_t to, std::vector<std::byte> frame, bool marked);
   Charge charge_of(uint32_t host) const;
   Nanos work(uint32_t host, size_t frame_bytes);
   void receive_later(uint32_t host);

@@ -2,6 +2,7 @@
 // reports the time. docs/evaluation.md has the method.
 //   ina-sim --policy esa --slots 256 --jobs 8
 //   ina-sim --plain-mb 64 --straggler rotating --help-straggler leader
+//   ina-sim --plain-mb 4 --leaves 8 --workers-per-leaf 16 --oversubscription 8
 //   ina-sim plan --topology conf/topologies/2d-sw-sw.yaml --sizes 4,4 --bytes 16MiB
 #include <fmt/format.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include "common/command_line.h"
 #include "common/json/json.h"
 #include "common/output_file.h"
+#include "sim/leaf_spine.h"
 #include "sim/plan_command.h"
 #include "sim/workload.h"
 #include "sim_commit.h"
@@ -75,6 +77,28 @@ double quantile(std::vector<double> values, double q) {
   return values[static_cast<size_t>(std::ceil(q * static_cast<double>(values.size()))) - 1];
 }
 
+nlohmann::json leaf_report(const LeafOutcome& leaf) {
+  const auto& c = leaf.counters;
+  return {{"parts", c.parts},
+          {"part_bytes", c.part_bytes},
+          {"preemptions", c.preemptions},
+          {"bypassed", c.bypassed},
+          {"slots_used_peak", c.slots_used_peak},
+          {"uplink_frames", leaf.up.frames},
+          {"uplink_bytes", leaf.up.wire_bytes},
+          {"uplink_queue_peak_bytes", leaf.up.queue_peak_bytes},
+          {"downlink_frames", leaf.down.frames},
+          {"downlink_bytes", leaf.down.wire_bytes}};
+}
+
+/// At all switches.
+uint64_t contributions_of(const Outcome& outcome) {
+  uint64_t count = outcome.counters.absorbed + outcome.counters.bypassed;
+  for (const LeafOutcome& leaf : outcome.leaves)
+    count += leaf.counters.absorbed + leaf.counters.bypassed;
+  return count;
+}
+
 nlohmann::json report(const ClusterSpec& spec, const Outcome& outcome, double wall_s) {
   std::vector<double> jcts, iterations;
   nlohmann::json jobs = nlohmann::json::array();
@@ -113,6 +137,7 @@ nlohmann::json report(const ClusterSpec& spec, const Outcome& outcome, double wa
       {"parked", c.parked},
       {"preemptions", c.preemptions},
       {"bypassed", c.bypassed},
+      {"contributions", contributions_of(outcome)},
       {"fallback_bytes", outcome.fallback_bytes},
       {"queries", outcome.queries},
       {"raws", outcome.raws},
@@ -126,6 +151,7 @@ nlohmann::json report(const ClusterSpec& spec, const Outcome& outcome, double wa
         {"events_per_s", static_cast<double>(outcome.events) / wall_s},
         {"gbit_per_wall_s", static_cast<double>(outcome.wire_bytes) * 8e-9 / wall_s}}},
       {"jobs", jobs}};
+  for (const LeafOutcome& leaf : outcome.leaves) json["leaves"].push_back(leaf_report(leaf));
   if (!outcome.samples.empty()) {
     nlohmann::json samples = nlohmann::json::array();
     for (const Sample& s : outcome.samples)
@@ -213,6 +239,7 @@ struct TrainingOptions {
   }
 
   ClusterSpec spec;
+  LeafSpineSpec leaf_spine;  ///< unless it has no leaves
   Trace trace;
   RackSpec rack;
   size_t racks = 1;
@@ -350,6 +377,34 @@ void add_straggler_options(command_line::App& app, TrainingOptions& options) {
       ->check(command_line::positive());
 }
 
+/// After all others, as some have no effect with it.
+void add_leaf_spine_options(command_line::App& app, TrainingOptions& options) {
+  LeafSpineSpec& spec = options.leaf_spine;
+  command_line::Option* const leaves =
+      app.add_option("--leaves", spec.leaves,
+                     "a tree instead: so many racks, whose switches add, under one more switch");
+  leaves->check(command_line::between(1u, uint32_t{kMaxWorkers}));
+  for (const char* const other :
+       {"--home", "--static-pools", "--help-straggler", "--straggler", "--straggler-jobs",
+        "--farther-us", "--racks", "--uplink-gbps", "--topology", "--workers", "--sample-us"})
+    leaves->excludes(other);
+  app.add_option("--workers-per-leaf", spec.workers, "of each job")
+      ->check(command_line::between(1u, uint32_t{kMaxWorkers}))
+      ->needs(leaves);
+  app.add_option("--oversubscription", spec.oversubscription,
+                 "rate of a leaf's workers beside that of its uplink")
+      ->check(command_line::positive())
+      ->needs(leaves);
+  command_line::add_choice(
+      app, "--sums", spec.sums,
+      {{"tree", Sums::kTree}, {"flat", Sums::kFlat}, {"leaders", Sums::kLeaders}},
+      "who adds: leaves and root; the root alone; leaves, for leaders who all-reduce by the root")
+      ->needs(leaves);
+  app.add_option("--leader-chunk", spec.chunk_fragments, "sums leaders: fragments of a step")
+      ->check(command_line::positive())
+      ->needs(leaves);
+}
+
 void add_run_options(command_line::App& app, TrainingOptions& options) {
   app.add_option("--sample-us", options.sample_us, "look at the slots so often; 0: never")
       ->check(command_line::at_least(0.0));
@@ -396,8 +451,10 @@ int simulate(const TrainingOptions& options) {
   if (!csv_output) return fail_to_write(csv_output.error());
 
   const auto start = std::chrono::steady_clock::now();
-  const Outcome outcome =
-      run_cluster(options.spec, !options.quiet && isatty(2) ? show_progress : nullptr);
+  const Progress progress = !options.quiet && isatty(2) ? show_progress : nullptr;
+  const Outcome outcome = options.leaf_spine.leaves == 0
+                              ? run_cluster(options.spec, progress)
+                              : run_leaf_spine(options.spec, options.leaf_spine, progress);
   const double wall_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const nlohmann::json json = report(options.spec, outcome, wall_s);
@@ -422,6 +479,7 @@ int run(int argc, char** argv) {
   add_job_options(app, options);
   add_straggler_options(app, options);
   add_run_options(app, options);
+  add_leaf_spine_options(app, options);
   std::function<int()> chosen;
   add_plan(app, chosen);
   add_plan_points(app, chosen);

@@ -11,11 +11,12 @@ constexpr size_t kParkedAtOnce = 32;
 
 }  // namespace
 
-Switch::Switch(Fabric& fabric, const aggregator::Shape& shape)
+Switch::Switch(Fabric& fabric, const aggregator::Shape& shape, uint32_t rack)
     : fabric_(fabric),
-      host_(fabric.add_switch(*this)),
+      host_(rack == 0 ? fabric.add_switch(*this) : fabric.add_rack_switch(*this, rack)),
       rows_(lines_of(aggregator::Aggregator::row_memory_bytes(shape))),
       aggregator_(shape, std::span(data(rows_), rows_.size() * sizeof(Line))),
+      domains_(aggregator_, 1),
       port_(fabric, host_, shape.slot_bytes),
       endpoints_(shape.max_jobs) {}
 
@@ -34,25 +35,36 @@ void Switch::add_job(io::JobIndex job, const aggregator::JobSpec& spec) {
 void Switch::arrived() {
   io::RxPacket packets[1];
   aggregator::Verdict verdicts[1];
-  const auto send = [this](auto&&... what) { this->send(what...); };
+  const auto to_port = [this](auto&&... what) { this->send(what...); };
+  const auto send = domains_.through(to_port);
   const auto mismatch = [this](const io::RxPacket&, const aggregator::Verdict&) { ++mismatches_; };
-  while (aggregator::serve(port_, aggregator_, packets, verdicts, fabric_.now(), send, mismatch)) {
-  }
+  while (aggregator::serve(port_, aggregator_, packets, verdicts, fabric_.now(), send, mismatch))
+    serve_roots();
   watch_joining();
 }
 
+void Switch::serve_roots() {
+  aggregator::Verdict verdicts[1];
+  const auto to_port = [this](auto&&... what) { this->send(what...); };
+  const auto mismatch = [this](const io::RxPacket&, const aggregator::Verdict&) { ++mismatches_; };
+  domains_.serve_roots(verdicts, fabric_.now(), to_port, mismatch);
+}
+
 void Switch::on_timer(uint64_t argument) {
-  const auto send = [this](auto&&... what) { this->send(what...); };
+  const auto to_port = [this](auto&&... what) { this->send(what...); };
+  const auto send = domains_.through(to_port);
   if (argument == kJoin) {
     join_at_ = aggregator::BareResults::kNever;
     if (fabric_.now() >= aggregator_.bare_results().due())
       aggregator::send_bare_results(aggregator_, fabric_.now(), send);
+    serve_roots();
     return watch_joining();
   }
   // Straggler help where nobody sends, because all wait for one.
   watching_ = false;
   aggregator::Verdict verdict;
   aggregator::park_overdue(aggregator_, verdict, kParkedAtOnce, fabric_.now(), send);
+  serve_roots();
   watch_parking();
 }
 

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "aggregator/domains.h"
 #include "aggregator/serve.h"
 #include "sim/fabric.h"
 
@@ -25,15 +26,21 @@ inline Lines lines_of(size_t bytes) {
 /// One lane, as the daemon's, and a port on the simulated network.
 class Switch final : public Endpoint {
  public:
-  Switch(Fabric& fabric, const aggregator::Shape& shape);
+  /// `rack`: whose own switch it is; 0: the one that the racks are at.
+  Switch(Fabric& fabric, const aggregator::Shape& shape, uint32_t rack = 0);
 
   uint32_t host() const { return host_; }
   aggregator::Aggregator& aggregator() { return aggregator_; }
+  const aggregator::Aggregator& aggregator() const { return aggregator_; }
 
-  /// `hosts`: of the ranks, and last of the fallback if it has one.
+  /// `hosts`: of the members, and last of the fallback or the switch above if it has one.
   void bind(io::JobIndex job, JobId id, uint64_t key, std::span<const uint32_t> hosts,
             uint32_t workers);
   void add_job(io::JobIndex job, const aggregator::JobSpec& spec);
+  /// `domain` is a member of `root`, which is here, too.
+  void link(io::JobIndex domain, io::JobIndex root, Rank member) {
+    domains_.link(domain, root, member);
+  }
 
   void arrived() override;
   void on_timer(uint64_t argument) override;
@@ -46,6 +53,7 @@ class Switch final : public Endpoint {
   enum Timer : uint64_t { kPark, kJoin };
 
   void send(io::JobIndex job, Rank rank, const aggregator::Emission& emission);
+  void serve_roots();
   void watch_parking();
   void watch_joining();
 
@@ -55,6 +63,7 @@ class Switch final : public Endpoint {
   Nanos join_at_ = aggregator::BareResults::kNever;
   Lines rows_;
   aggregator::Aggregator aggregator_;
+  aggregator::Domains domains_;
   io::sim::SimPort port_;
   std::vector<std::vector<io::EndpointIndex>> endpoints_;  ///< by job and rank
   uint64_t mismatches_ = 0;

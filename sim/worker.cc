@@ -5,19 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/known_sum.h"
+
 namespace ina::sim {
-
-namespace {
-
-/// Each rank's contribution, so that the sum is known: base + rank * slope.
-uint32_t base_of(uint32_t operation, size_t element) {
-  return static_cast<uint32_t>(element) * 2654435761u + operation * 40503u;
-}
-uint32_t slope_of(size_t element) {
-  return static_cast<uint32_t>(element) | 1;
-}
-
-}  // namespace
 
 Worker::Worker(Fabric& fabric, const WorkerSpec& spec, uint32_t job, WorkerListener& listener)
     : fabric_(fabric),
@@ -25,7 +15,7 @@ Worker::Worker(Fabric& fabric, const WorkerSpec& spec, uint32_t job, WorkerListe
       job_(job),
       listener_(listener),
       host_(fabric.add_host(*this, spec.rack, spec.link_slower, spec.link_farther)),
-      nic_(fabric, host_, spec.engine, spec.job, spec.job_key),
+      nic_(fabric, host_, spec.engine, spec.job, spec.job_key, spec.switch_host),
       producer_(spec.straggler,
                 Pace(spec.straggler, value(spec.engine.rank), spec.engine.workers, spec.seed),
                 static_cast<Nanos>(fabric.wire_bytes(spec.engine.slot_bytes) * 8e9 /
@@ -109,8 +99,7 @@ void Worker::submit(uint32_t layer) {
   state.number = operations_++;
   state.values.resize(thinned);
   const uint32_t rank = value(spec_.engine.rank);
-  for (size_t i = 0; i < thinned; ++i)
-    state.values[i] = static_cast<int32_t>(base_of(state.number, i) + rank * slope_of(i));
+  for (size_t i = 0; i < thinned; ++i) state.values[i] = contribution(state.number, i, rank);
   auto* const bytes = reinterpret_cast<std::byte*>(state.values.data());
   client::OperationSpec operation;
   operation.send = bytes;
@@ -141,12 +130,11 @@ void Worker::take_results() {
 void Worker::check(const LayerState& layer) {
   const uint32_t workers = spec_.engine.workers;
   for (size_t i = 0; i < layer.values.size(); ++i) {
-    const uint32_t expected =
-        workers * base_of(layer.number, i) + workers * (workers - 1) / 2 * slope_of(i);
-    if (static_cast<uint32_t>(layer.values[i]) == expected) continue;
-    return listener_.violated(fmt::format(
-        "job {} rank {} operation {} element {}: {} instead of {}", job_, value(spec_.engine.rank),
-        layer.number, i, layer.values[i], static_cast<int32_t>(expected)));
+    const int32_t expected = known_sum(layer.number, i, workers);
+    if (layer.values[i] == expected) continue;
+    return listener_.violated(
+        fmt::format("job {} rank {} operation {} element {}: {} instead of {}", job_,
+                    value(spec_.engine.rank), layer.number, i, layer.values[i], expected));
   }
   ++sums_checked_;
 }

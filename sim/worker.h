@@ -22,6 +22,7 @@ struct WorkerSpec {
   double jitter = 0;  ///< standard deviation of a layer's time, as a part of it
   StragglerSpec straggler;
   uint32_t rack = 0;
+  uint32_t switch_host = 0;  ///< whose member it is
   double link_slower = 1;
   Nanos link_farther = 0;
   uint64_t seed = 0;

@@ -1,4 +1,4 @@
-"""docs/evaluation.md: completion times, and straggler help, in simulated clusters."""
+"""docs/evaluation.md: completion times, straggler help, and trees of switches, in simulated clusters."""
 
 import statistics
 
@@ -162,6 +162,27 @@ def help_second_job(rows):
     return table(["Policy and slots", "B alone", *(f"{way}: A / B" for way in WAYS)], lines)
 
 
+def trees_plain(rows):
+    """Returns the times of one all-reduce. They are the same with fcfs, or the document is wrong."""
+    def three(time):
+        return f"{time:.3f}"
+    fcfs = {(row["leaves"], row["workers"], row["oversubscription"]): row for row in select(rows, policy="fcfs")}
+    return table(["Leaves x workers", "Uplinks", "esa", "fcfs", "never full", "flat", "flat, at least", "leaders",
+                  "flat / esa", "leaders / esa"],
+                 [[f"{row['leaves']} x {row['workers']}", f"{row['oversubscription']}:1", three(row["jct_ms"]),
+                   three(fcfs[row["leaves"], row["workers"], row["oversubscription"]]["jct_ms"]),
+                   three(row["never_full_ms"]), three(row["flat_ms"]), three(row["flat_bound_ms"]),
+                   three(row["leaders_ms"]), f"{row['flat_vs_tree']:.2f}", f"{row['leaders_vs_tree']:.2f}"]
+                  for row in select(rows, policy="esa")])
+
+
+def trees_training(rows):
+    return table(["Leaves x workers", "Policy and slots", "tree", "never full", "flat", "added in memory"],
+                 [[f"{row['leaves']} x {row['workers']}", f"`{row['policy']}`, {row['slots']}",
+                   f"{row['jct_ms']:.3f}", f"{row['never_full_ms']:.3f}", f"{row['flat_ms']:.3f}",
+                   f"{row['in_memory']:.2%}"] for row in rows])
+
+
 def simulator_speed(contents):
     """Returns what each sweep was, from its description."""
     rows = []
@@ -177,6 +198,7 @@ def simulator_speed(contents):
 def tables():
     jct = load("jct")
     help_ = load("straggler-sim")
+    trees = load("trees")
     return {
         "jct, summary": jct_summary(jct),
         "jct, workers": jct_by_slots(jct, experiment="slots", home="workers"),
@@ -192,5 +214,7 @@ def tables():
         "help, slots": help_slots(help_["patterns"]),
         "help, takes": help_takes(help_["points"]),
         "help, second job": help_second_job(help_["second_job"]),
-        "simulator": simulator_speed({"jct": jct, "straggler-sim": help_}),
+        "trees": trees_plain(trees["sim"]),
+        "trees, training": trees_training(trees["training"]),
+        "simulator": simulator_speed({"jct": jct, "straggler-sim": help_, "trees": trees}),
     }

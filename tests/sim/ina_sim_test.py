@@ -121,6 +121,16 @@ class InaSim(unittest.TestCase):
         self.assertAlmostEqual(seconds("racks: [{}, {rate_gbps: 1, share: 0}]") / even, 1,
                                delta=0.1)
 
+    def test_leaves_add(self):
+        one = ["--plain-mb", "1", "--iterations", "1", "--leaves", "2", "--workers-per-leaf", "4"]
+        tree = answer(*one, "--oversubscription", "4")
+        self.assertEqual(tree["sums_checked"], 8)
+        self.assertEqual([leaf["uplink_frames"] for leaf in tree["leaves"]], [tree["fragments"]] * 2)
+        flat, leaders = (answer(*one, "--oversubscription", "4", "--sums", sums)["avg_jct_s"]
+                         for sums in ("flat", "leaders"))
+        self.assertGreater(flat / tree["avg_jct_s"], 3.5)
+        self.assertGreater(leaders / tree["avg_jct_s"], 2)
+
     def test_the_examples_run(self):
         examples = pathlib.Path(__file__).parents[2] / "conf" / "sim"
         result = answer("--trace", examples / "trace.yaml", "--topology",
@@ -200,6 +210,10 @@ class InaSim(unittest.TestCase):
                 (["--in-switch", "600"], "no more can be in the switch than in the window"),
                 (["--policy", "static", "--help-straggler", "leader"],
                  "straggler help does not go with the policy static"),
+                (["--leaves", "2", "--workers", "4"], "--workers"),
+                (["--oversubscription", "2"], "--leaves"),
+                (["--leaves", "2", "--policy", "static"], "jobs in trees do not go with the policy static"),
+                (["--leaves", "2", "--sums", "leaders"], "leaders carry out plain all-reduces only"),
                 (["--nonsense"], "--nonsense"),
                 (["--json", "/nonexistent/x", *SMALL], "cannot write /nonexistent/x")):
             with self.subTest(arguments):

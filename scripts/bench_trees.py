@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""All-reduces over leaf and spine in the simulation: sums in a tree of switches, beside other ways.
+
+    bench_trees.py --build FOLDER [--quick] [--shapes LEAVESxWORKERS,...] [--json FILE]
+
+`ina-sim --leaves` has racks of workers, each with a switch, under one root. The uplink of a rack has
+the rate of its workers' links together, divided by the over-subscription. One job of all workers
+all-reduces 4 MB, with 64 slots at each switch, in one of these ways:
+  - tree: leaves and root add, as docs/protocol.md says ("Trees"), with esa and with fcfs;
+  - never full: the tree on 65,536 slots;
+  - flat: the leaves' switches only forward, and the root adds, at the best of four settings;
+  - leaders: each leaf's switch adds for its first worker; these all-reduce over the root, and
+    broadcast at their leaves. The steps overlap, in chunks of 128 KiB.
+All baselines run esa. `training` has four jobs with computing times that vary in place of the one that
+only all-reduces, so that workers drift apart and slots matter; leaders cannot do that.
+
+--json writes {"meta", "workload", "sim": [{"leaves", "workers", "oversubscription", "policy",
+"jct_ms", "flat_ms", "leaders_ms", "never_full_ms", ...}], "training": [...], "aims"}. "flat_bound_ms" is
+what a leaf's contributions take over its uplink at full rate. "in_memory" counts the additions in the
+switches' memory, of contributions without a slot and of sums that lost theirs, for each contribution.
+They take no time here.
+"""
+
+import re
+import time
+
+from benchlib import command_line, results, simulations, table
+
+SHAPES = ("2x16", "8x16", "32x32")
+QUICK_SHAPES = ("2x8",)
+OVERSUBSCRIPTIONS = (1, 2, 4, 8, 16)
+QUICK_OVERSUBSCRIPTIONS = (1, 8)
+POLICIES = ("esa", "fcfs")
+SLOTS, FEW_SLOTS, AMPLE_SLOTS = 64, 16, 65536
+WINDOW = 512
+# Without marks a small window fills the uplink and does not overrun its queue of 1 MB: as many
+# frames as it takes are known here, as they are not to a job.
+FLATS = (*({"window": window, "ecn-bytes": 0} for window in (2, 4, 8)), {"window": WINDOW})
+RATE_GBPS = 100
+FRAME, PAYLOAD = 8330, 8192  # bytes of a fragment on the wire, and of its values
+BASE = {"seed": 1, "rate-gbps": RATE_GBPS, "delay-us": 1, "rto-ms": 1}
+PLAIN, QUICK_PLAIN = {"plain-mb": 4, "iterations": 1}, {"plain-mb": 1, "iterations": 1}
+TRAINING = {"models": "vgg16,resnet50,bert,gnmt", "jobs": 4, "scale": 256, "iterations": 2, "jitter": 0.1}
+TRAINING_SHAPES = ("2x16", "8x16")
+TRAINING_OVERSUBSCRIPTION = 8
+
+COLUMNS = (("leaves", "leaves", ""), ("workers", "workers", ""), ("uplinks 1:", "oversubscription", ""),
+           ("policy", "policy", ""), ("slots", "slots", ""), ("tree ms", "jct_ms", ".3f"),
+           ("flat ms", "flat_ms", ".3f"), ("at least", "flat_bound_ms", ".3f"),
+           ("leaders ms", "leaders_ms", ".3f"), ("never full ms", "never_full_ms", ".3f"),
+           ("flat / tree", "flat_vs_tree", ".2f"), ("leaders / tree", "leaders_vs_tree", ".2f"),
+           ("never full / tree", "never_full_vs_tree", ".4f"), ("in memory", "in_memory", ".2%"))
+
+
+class Point:
+    """One network with one load: what is to be run, and the rows that come of it."""
+
+    def __init__(self, load, shape, oversubscription, slots, with_leaders):
+        self.leaves, self.workers = map(int, shape.split("x"))
+        self.oversubscription, self.slots = oversubscription, slots
+        base = BASE | load | {"leaves": self.leaves, "workers-per-leaf": self.workers,
+                              "oversubscription": oversubscription, "slots": slots, "window": WINDOW}
+        self.trees = {policy: base | {"policy": policy} for policy in POLICIES}
+        self.never_full = base | {"slots": AMPLE_SLOTS}
+        self.flats = [base | {"sums": "flat"} | own for own in FLATS]
+        self.leaders = base | {"sums": "leaders"} if with_leaders else None
+
+    def wanted(self):
+        return [*self.trees.values(), self.never_full, *self.flats,
+                *([self.leaders] if self.leaders else [])]
+
+    def rows(self, runs):
+        def of(options):
+            return runs.of(options, (BASE["seed"],))[0]
+
+        def ms(options):
+            return of(options)["avg_jct_s"] * 1e3
+
+        flat = min(self.flats, key=ms)
+        leaders = ms(self.leaders) if self.leaders else None
+        bound = None
+        if "plain-mb" in flat:
+            megabits = flat["plain-mb"] * 8 * FRAME / PAYLOAD
+            bound = megabits / RATE_GBPS * max(self.oversubscription, 1)
+        for policy, tree in self.trees.items():
+            took = ms(tree)
+            yield {"leaves": self.leaves, "workers": self.workers,
+                   "oversubscription": self.oversubscription, "policy": policy, "slots": self.slots,
+                   "jct_ms": took, "flat_ms": ms(flat), "flat_window": flat["window"],
+                   "flat_bound_ms": bound, "flat_drops": of(flat)["queue_drops"],
+                   "leaders_ms": leaders, "never_full_ms": ms(self.never_full),
+                   "flat_vs_tree": ms(flat) / took,
+                   "leaders_vs_tree": leaders / took if leaders else None,
+                   "never_full_vs_tree": ms(self.never_full) / took,
+                   "in_memory": in_memory(of(tree)),
+                   "slots_used_peak_never_full": peak(of(self.never_full))}
+
+
+def in_memory(run):
+    leaves = run["leaves"]
+    moved = run["bypassed"] + run["preemptions"]
+    moved += sum(leaf["bypassed"] + leaf["preemptions"] for leaf in leaves)
+    return moved / run["contributions"]
+
+
+def peak(run):
+    return max(run["slots_used_peak"], *(leaf["slots_used_peak"] for leaf in run["leaves"]))
+
+
+def aims_of(rows):
+    """Returns each aim, and the worst row's figure."""
+    esa = [row for row in rows if row["policy"] == "esa"]
+    aims = [("never full / esa", 0.99, "never_full_vs_tree", esa),
+            ("flat / esa at 8:1", 4, "flat_vs_tree", [row for row in esa if row["oversubscription"] == 8]),
+            ("leaders / esa", 1.5, "leaders_vs_tree", esa)]
+    return [{"aim": aim, "least": least, "worst": min(row[key] for row in own)}
+            for aim, least, key, own in aims if own]
+
+
+def show(rows, title):
+    if not rows:
+        return
+    print(f"\n{title}")
+    table.print_table(COLUMNS, rows)
+
+
+def shapes_of(text):
+    shapes = text.split(",")
+    for shape in shapes:
+        if not re.fullmatch(r"[1-9]\d*x[1-9]\d*", shape):
+            raise ValueError(shape)
+    return shapes
+
+
+def parse_arguments():
+    parser = command_line.parser_of(__doc__, build="build")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--shapes", type=shapes_of, metavar="LEAVESxWORKERS,...", help="instead of all")
+    return command_line.parse(parser)
+
+
+def main():
+    args = parse_arguments()
+    started = time.monotonic()
+    shapes = args.shapes or (QUICK_SHAPES if args.quick else SHAPES)
+    load = QUICK_PLAIN if args.quick else PLAIN
+    points = [Point(load, shape, oversubscription, SLOTS, True) for shape in shapes
+              for oversubscription in (QUICK_OVERSUBSCRIPTIONS if args.quick else OVERSUBSCRIPTIONS)]
+    training = [] if args.quick else [
+        Point(TRAINING, shape, TRAINING_OVERSUBSCRIPTION, slots, False)
+        for shape in shapes if shape in TRAINING_SHAPES for slots in (FEW_SLOTS, SLOTS)]
+    runs = simulations.Runs(args.build / "sim/ina-sim")
+    runs.run([options for point in (*points, *training) for options in point.wanted()])
+    rows = [row for point in points for row in point.rows(runs)]
+    trained = [row for point in training for row in point.rows(runs)]
+    show(rows, f"one all-reduce of {load['plain-mb']} MB")
+    show(trained, "training")
+    aims = aims_of(rows)
+    for aim in aims:
+        verdict = "" if aim["worst"] >= aim["least"] else ": MISSED"
+        print(f"{aim['aim']}: {aim['worst']:.3f} at worst, aim {aim['least']}{verdict}")
+    results.write(args, {
+        "meta": simulations.meta("trees", started, list(runs.results.values())),
+        "workload": BASE | {"load": load, "training": TRAINING, "flats": FLATS},
+        "sim": rows, "training": trained, "aims": aims})
+    return 0
+
+
+if __name__ == "__main__":
+    command_line.run(main, "bench_trees")
