@@ -1,6 +1,6 @@
 // Jobs of more members than a switch has bits (docs/protocol.md, "Trees"): their domains are jobs
 // of the same shard, under a root that is one, too. What goes between them does not leave the
-// shard.
+// shard. Each has a JobSpec::id of its own: equal fragments of all would meet in the same slots.
 #pragma once
 
 #include <array>

@@ -356,7 +356,8 @@ void World::add_to_lanes(Place& place) {
     place.seen[lane].assign(words, {});
     place.parked_at[lane].assign(words, 0);
     aggregator::JobSpec spec;
-    spec.id = job.id;
+    // Domains of one switch must not meet in the same slots.
+    spec.id = JobId{value(job.id) + (scenario_.together ? 1'000'003 * place.at : 0)};
     spec.epoch = place.epoch;
     spec.workers = static_cast<uint32_t>(place.members.size());
     spec.window = job.window;
