@@ -76,7 +76,8 @@ class Node {
     return say(emission.message, emission.payload, emission.payload_bytes, rank);
   }
   template <class T>
-  Verdict grad(uint32_t member, uint32_t seq, const std::vector<T>& values, Message like = Message()) {
+  Verdict grad(uint32_t member, uint32_t seq, const std::vector<T>& values,
+               Message like = Message()) {
     like.type = Type::kGrad;
     like.epoch = kEpoch;
     like.seq = seq;
@@ -86,7 +87,7 @@ class Node {
     if (!like.bare()) like.elements = static_cast<uint16_t>(values.size());
     like.operation_elements = 100;
     sent_.emplace_back(values.size() * sizeof(T));
-    std::memcpy(sent_.back().data(), values.data(), sent_.back().size());
+    if (!values.empty()) std::memcpy(sent_.back().data(), values.data(), sent_.back().size());
     return say(like, sent_.back().data(), static_cast<uint32_t>(sent_.back().size()),
                Rank{static_cast<uint16_t>(member)});
   }
