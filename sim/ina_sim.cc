@@ -377,17 +377,12 @@ void add_straggler_options(command_line::App& app, TrainingOptions& options) {
       ->check(command_line::positive());
 }
 
-/// After all others, as some have no effect with it.
 void add_leaf_spine_options(command_line::App& app, TrainingOptions& options) {
   LeafSpineSpec& spec = options.leaf_spine;
   command_line::Option* const leaves =
       app.add_option("--leaves", spec.leaves,
                      "a tree instead: so many racks, whose switches add, under one more switch");
   leaves->check(command_line::between(1u, uint32_t{kMaxWorkers}));
-  for (const char* const other :
-       {"--home", "--static-pools", "--help-straggler", "--straggler", "--straggler-jobs",
-        "--farther-us", "--racks", "--uplink-gbps", "--topology", "--workers", "--sample-us"})
-    leaves->excludes(other);
   app.add_option("--workers-per-leaf", spec.workers, "of each job")
       ->check(command_line::between(1u, uint32_t{kMaxWorkers}))
       ->needs(leaves);
@@ -403,6 +398,17 @@ void add_leaf_spine_options(command_line::App& app, TrainingOptions& options) {
   app.add_option("--leader-chunk", spec.chunk_fragments, "sums leaders: fragments of a step")
       ->check(command_line::positive())
       ->needs(leaves);
+}
+
+/// Throws std::invalid_argument for an option that has no effect with leaves. As `Excludes:` of an
+/// option they would make a long line of --help.
+void refuse_options_beside_leaves(const command_line::App& app) {
+  if (app.count("--leaves") == 0) return;
+  for (const char* const other :
+       {"--home", "--static-pools", "--help-straggler", "--straggler", "--straggler-jobs",
+        "--farther-us", "--racks", "--uplink-gbps", "--topology", "--workers", "--sample-us"})
+    if (app.count(other) != 0)
+      throw std::invalid_argument(fmt::format("--leaves excludes {}", other));
 }
 
 void add_run_options(command_line::App& app, TrainingOptions& options) {
@@ -488,6 +494,7 @@ int run(int argc, char** argv) {
     refuse_options_before(app, app.chosen_command());
     return chosen();
   }
+  refuse_options_beside_leaves(app);
   complete(options);
   return simulate(options);
 }
