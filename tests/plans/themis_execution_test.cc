@@ -97,7 +97,7 @@ class Interpreter {
       const std::byte* from;
       std::vector<std::byte> bytes;
       uint32_t channel;
-      uint8_t receiver;
+      uint16_t receiver;
     };
     std::map<uint32_t, std::vector<Sent>> unended;  ///< by stage
 

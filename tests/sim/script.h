@@ -43,8 +43,8 @@ struct ScriptJob {
 
 /// The sender and the receiver of a fragment of an operation: 1 + rank; 0: all.
 struct ScriptFragment {
-  uint8_t source = 0;
-  uint8_t receiver = 0;
+  uint16_t source = 0;
+  uint16_t receiver = 0;
 };
 
 /// An accident to the nth message of all, counted from 0, or right after it.
