@@ -92,11 +92,7 @@ void Ascent::add(ShardJob& job, const RxPacket& packet, Verdict& verdict) {
   const Message& message = packet.message;
   TreeRow& row = row_of(job, seq);
   if (!begin(row, message, packet.rank)) return shard_.abort_mismatch(job, row.message, verdict);
-  ++shard_.counters.bypassed;
-  ++shard_.counters.contributions_moved;
-  shard_.counters.bypassed_bytes += packet.payload_bytes;
-  ++job.counters.bypassed;
-  verdict.fate = Verdict::Fate::kForwarded;
+  shard_.count_bypassed(job, packet, verdict);
   std::byte* const sum = job.results.place(seq, 0, packet.payload_bytes);
   const Kernels& kernel = kernels(message.dtype, message.op);
   const bool first = row.message.bitmap.empty();
@@ -147,11 +143,7 @@ bool Ascent::move(ShardJob& job, const Lookup& lookup, const RxPacket& packet, V
     begin(row, message, packet.rank);
     std::memcpy(job.results.place(lookup.seq, 0, packet.payload_bytes), packet.payload,
                 packet.payload_bytes);
-    ++shard_.counters.bypassed;
-    ++shard_.counters.contributions_moved;
-    shard_.counters.bypassed_bytes += packet.payload_bytes;
-    ++job.counters.bypassed;
-    verdict.fate = Verdict::Fate::kForwarded;
+    shard_.count_bypassed(job, packet, verdict);
   }
   if (!ends_here && rule(Rule::kAllMarks)) return true;
   if (row.state == State::kEmpty) {
@@ -248,15 +240,8 @@ void Ascent::set_held(JobIndex index, Rank member, std::span<const Seq> held) {
 
 void Ascent::ask(const ShardJob& job, Seq seq, wire::Phase phase, WorkerSet members,
                  Verdict& verdict) const {
-  if (members.empty()) return;
-  ++shard_.counters.asked_again;
-  Emission& question = verdict.add(Emission::To::kHolders, shard_.index_of(job));
-  question.message.type = Type::kPoll;
-  question.message.phase = phase;
-  question.message.bitmap = members;
-  question.message.epoch = job.spec.epoch;
-  question.message.seq = seq.low();
-  question.message.lane = static_cast<uint8_t>(shard_.shape.lane);
+  if (!members.empty()) ++shard_.counters.asked_again;
+  shard_.poll(job, seq, phase, members, verdict);
 }
 
 /// Gives the switch above what this one has: the result, or its contribution. What it has not, it

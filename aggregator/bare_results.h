@@ -86,16 +86,15 @@ class BareResults {
   }
 
   /// A RESULT that is not bare goes to `receivers`. A run goes on over a fragment of which its
-  /// worker gets the bytes (`runs_on`: not that of a switch below, which cannot tell); the result
-  /// of the closing fragment stands for all that is missing.
+  /// worker gets the bytes (`runs_on`: not that of a switch below, which cannot tell).
   void passed(JobIndex index, const wire::Message& message, WorkerSet receivers, bool runs_on) {
+    for (const Rank receiver : receivers) pass(jobs_[index], message, receiver, runs_on);
+  }
+  /// The result of the closing fragment stands for all that is missing.
+  void passed_to_all(JobIndex index, const wire::Message& message) {
     Job& job = jobs_[index];
-    if (message.receiver == 0) [[likely]] {
-      if (!job.waiting.empty() && message.operation == job.first.operation && message.elements == 0)
-        job.forget();
-      return;
-    }
-    for (const Rank receiver : receivers) pass(job, message, receiver, runs_on);
+    if (!job.waiting.empty() && message.operation == job.first.operation && message.elements == 0)
+      job.forget();
   }
 
   /// At the end of a burst, and when due() has come: sends what has waited long enough.

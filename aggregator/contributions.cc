@@ -147,11 +147,7 @@ void Contributions::finish_at_once(ShardJob& job, Seq seq, WorkerSet& seen, cons
 void Contributions::bypass(ShardJob& job, const RxPacket& packet, Verdict& verdict) {
   if (job.in_tree) [[unlikely]]
     return ascent_.add(job, packet, verdict);
-  ++shard_.counters.bypassed;
-  ++shard_.counters.contributions_moved;
-  shard_.counters.bypassed_bytes += packet.payload_bytes;
-  ++job.counters.bypassed;
-  verdict.fate = Verdict::Fate::kForwarded;
+  shard_.count_bypassed(job, packet, verdict);
   Emission& part = verdict.add(Emission::To::kFallback, packet.job);
   part.message = packet.message;
   part.message.type = Type::kPart;

@@ -2,8 +2,6 @@
 
 namespace ina::aggregator {
 
-using wire::Type;
-
 bool Questions::answer(ShardJob& job, Seq seq, const RxPacket& packet, Nanos now,
                        Verdict& verdict) {
   if (!job.given.remembers()) return false;
@@ -31,8 +29,8 @@ bool Questions::answer_quickly(const ShardJob& job, Seq seq, const RxPacket& pac
     return true;
   }
   ++shard_.counters.asked_again;
-  ask_again(job, seq, wire::Phase::kLost, lost, packet.job, verdict);
-  if (!parked) ask_again(job, seq, wire::Phase::kAgain, missing - lost, packet.job, verdict);
+  shard_.poll(job, seq, wire::Phase::kLost, lost, verdict);
+  if (!parked) shard_.poll(job, seq, wire::Phase::kAgain, missing - lost, verdict);
   return true;
 }
 
@@ -70,18 +68,6 @@ bool Questions::given_later(const ShardJob& job, Seq seq) const {
     if (given->rank == giver || (!keeper && job.spec.rules.home != Home::kWorkers)) return true;
   }
   return false;
-}
-
-void Questions::ask_again(const ShardJob& job, Seq seq, wire::Phase phase, WorkerSet workers,
-                          JobIndex index, Verdict& verdict) const {
-  if (workers.empty()) return;
-  Emission& again = verdict.add(Emission::To::kHolders, index);
-  again.message.type = Type::kPoll;
-  again.message.phase = phase;
-  again.message.bitmap = workers;
-  again.message.epoch = job.spec.epoch;
-  again.message.seq = seq.low();
-  again.message.lane = static_cast<uint8_t>(shard_.shape.lane);
 }
 
 /// A question about a complete fragment is a cost of straggler help. Where no link loses, workers

@@ -25,8 +25,6 @@ class Questions {
                     Verdict& verdict) const;
   WorkerSet came_later(const ShardJob& job, Seq seq) const;
   bool given_later(const ShardJob& job, Seq seq) const;
-  void ask_again(const ShardJob& job, Seq seq, wire::Phase phase, WorkerSet workers, JobIndex index,
-                 Verdict& verdict) const;
   void note_asked(ShardJob& job, Seq seq) const;
 
   Shard& shard_;

@@ -28,6 +28,15 @@ concept SendsToAll = requires(Send send, JobIndex job, uint32_t workers, const E
   {send.to_all(job, workers, emission)};
 };
 
+/// For BareResults: a RESULT that is not bare goes out.
+inline void note_passed(Aggregator& aggregator, const Emission& result) {
+  BareResults& bare = aggregator.bare_results();
+  if (result.message.receiver == 0) [[likely]]
+    return bare.passed_to_all(result.job, result.message);
+  bare.passed(result.job, result.message, aggregator.members_with(result.job, result.message),
+              aggregator.spec(result.job).tree.rows == nullptr);
+}
+
 /// Sends what a verdict says, but for bare results: send_bare_results(). `send(job, rank,
 /// emission)` queues a message to one worker, or to a dedicated fallback (kFallbackRank). A
 /// fallback within the lane is served at once, and so are its messages in turn.
@@ -37,9 +46,7 @@ void carry_out(Aggregator& aggregator, const Verdict& verdict, Rank sender, Send
     const JobSpec& job = aggregator.spec(emission.job);
     if (emission.message.type == wire::Type::kResult && !emission.message.bare() &&
         emission.to != Emission::To::kSender)
-      aggregator.bare_results().passed(emission.job, emission.message,
-                                       aggregator.members_with(emission.job, emission.message),
-                                       job.tree.rows == nullptr);
+      note_passed(aggregator, emission);
     switch (emission.to) {
       case Emission::To::kSender:
         send(emission.job, sender, emission);

@@ -138,6 +138,18 @@ uint64_t Shard::contributions_held() const {
   return held;
 }
 
+void Shard::poll(const ShardJob& job, Seq seq, wire::Phase phase, WorkerSet members,
+                 Verdict& verdict) const {
+  if (members.empty()) return;
+  Emission& question = verdict.add(Emission::To::kHolders, index_of(job));
+  question.message.type = wire::Type::kPoll;
+  question.message.phase = phase;
+  question.message.bitmap = members;
+  question.message.epoch = job.spec.epoch;
+  question.message.seq = seq.low();
+  question.message.lane = static_cast<uint8_t>(shape.lane);
+}
+
 void Shard::abort_mismatch(ShardJob& job, Rank first_rank, const wire::Signature& first,
                            Verdict& verdict) {
   verdict.first_rank = first_rank;

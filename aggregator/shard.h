@@ -193,6 +193,17 @@ struct Shard {
     verdict.reason = reason;
     counters.drops.add(reason);
   }
+  /// A contribution goes on without a slot.
+  void count_bypassed(ShardJob& job, const RxPacket& packet, Verdict& verdict) {
+    ++counters.bypassed;
+    ++counters.contributions_moved;
+    counters.bypassed_bytes += packet.payload_bytes;
+    ++job.counters.bypassed;
+    verdict.fate = Verdict::Fate::kForwarded;
+  }
+  /// A question of the switch itself, to some members.
+  void poll(const ShardJob& job, Seq seq, wire::Phase phase, WorkerSet members,
+            Verdict& verdict) const;
   /// A worker's contribution does not go with what the slot holds: the job ends.
   void abort_mismatch(ShardJob& job, const Slot& slot, Verdict& verdict) {
     abort_mismatch(job, slot.any_rank(), slot.signature(), verdict);

@@ -62,9 +62,9 @@ class BareResultsTest : public testing::Test {
     message.flags = 0;
     message.receiver = receiver;
     message.elements = elements;
-    const WorkerSet receivers =
-        receiver == 0 ? WorkerSet() : WorkerSet::of(Rank{static_cast<uint16_t>(receiver - 1)});
-    results_.passed(kJob, message, receivers, runs_on);
+    if (receiver == 0) return results_.passed_to_all(kJob, message);
+    const WorkerSet to = WorkerSet::of(Rank{static_cast<uint16_t>(receiver - 1)});
+    results_.passed(kJob, message, to, runs_on);
   }
   /// The runs sent since the last call, by the end of the burst.
   Runs sent(Nanos now = 0) {
