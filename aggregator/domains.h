@@ -30,21 +30,51 @@ class Domains {
 
   /// `domain` is a member of `root`.
   void link(JobIndex domain, JobIndex root, Rank member) {
+    unlink(domain);
     above_[domain] = {root, member};
     below_[root][value(member)] = domain;
+    ++linked_;
   }
+
+  /// The job leaves the shard.
+  void unlink(JobIndex job) {
+    const auto forget = [this](JobIndex domain) {
+      if (above_[domain].root == kNone) return;
+      below_[above_[domain].root][value(above_[domain].member)] = kNone;
+      above_[domain] = {};
+      --linked_;
+    };
+    forget(job);
+    for (const JobIndex domain : below_[job])
+      if (domain != kNone) forget(domain);
+  }
+  /// True if a job has domains. Otherwise nothing goes through here.
+  bool any() const { return linked_ != 0; }
 
   /// A `send` of serve(): what is for another domain goes there, the rest to `send`.
   template <class Send>
-  auto through(Send& send) {
-    return [this, &send](JobIndex job, Rank rank, const Emission& emission) {
-      if (rank == kFallbackRank && above_[job].root != kNone)
-        hand_up(above_[job], emission);
-      else if (rank != kFallbackRank && below_[job][value(rank)] != kNone)
-        hand_down(below_[job][value(rank)], emission, send);
+  struct Through {
+    Domains& domains;
+    Send& send;
+
+    void operator()(JobIndex job, Rank rank, const Emission& emission) const {
+      if (rank == kFallbackRank && domains.above_[job].root != kNone)
+        domains.hand_up(domains.above_[job], emission);
+      else if (rank != kFallbackRank && domains.below_[job][value(rank)] != kNone)
+        domains.hand_down(domains.below_[job][value(rank)], emission, send);
       else
         send(job, rank, emission);
-    };
+    }
+    void to_all(JobIndex job, uint32_t workers, const Emission& emission) const
+        requires SendsToAll<Send> {
+      if (domains.below_[job][0] == kNone) return send.to_all(job, workers, emission);
+      for (uint32_t member = 0; member < workers; ++member)
+        (*this)(job, Rank{static_cast<uint16_t>(member)}, emission);
+    }
+  };
+  template <class Send>
+  Through<Send> through(Send& send) {
+    return {*this, send};
   }
 
   /// To be called after serve(): decides what domains have for their roots, until there is nothing.
@@ -101,6 +131,7 @@ class Domains {
   std::vector<std::array<JobIndex, kMaxWorkers>> below_;  ///< by root and member
   std::vector<RxPacket> up_, going_;
   uint64_t packets_ = 0;
+  uint32_t linked_ = 0;
   bool handed_down_ = false;
 };
 

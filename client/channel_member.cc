@@ -8,6 +8,23 @@
 
 namespace ina::client {
 
+namespace {
+
+/// request::Rejoin::held
+std::vector<uint64_t> held_by(const Engine& engine) {
+  std::vector<uint64_t> runs;
+  if (!engine.config().in_tree()) return runs;
+  engine.for_each_held([&](Seq seq) {
+    if (!runs.empty() && runs.back() == seq.value)
+      ++runs.back();
+    else
+      runs.insert(runs.end(), {seq.value, seq.value + 1});
+  });
+  return runs;
+}
+
+}  // namespace
+
 ChannelMember::ChannelMember(const Channel& channel)
     : channel_(channel),
       admission_(channel.settings, channel.session.connection(), channel.id, channel.attachment,
@@ -92,6 +109,7 @@ void ChannelMember::go_away() {
     channel_.progress.receive_rest();
     channel_.progress.count();
     standing_ = channel_.link.engine().standing();
+    held_ = held_by(channel_.link.engine());
     return_.reset();
     const auto state = channel_.callers.lock();
     channel_.splits.go_away();
@@ -146,7 +164,7 @@ const EngineConfig& ChannelMember::engine_config() const {
 }
 
 request::Rejoin ChannelMember::rejoin_message() const {
-  request::Rejoin message = admission_.rejoin(standing_);
+  request::Rejoin message = admission_.rejoin(standing_, held_);
   const auto state = channel_.callers.lock();
   message.buffers_shared = channel_.memory.buffers_shared();
   message.splits = channel_.splits.answered();

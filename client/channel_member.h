@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "client/direct_memory.h"
 #include "client/explanations.h"
@@ -93,7 +94,9 @@ class ChannelMember final : public membership::ReturningMember {
 
   Channel channel_;
   membership::Admission admission_;
-  Standing standing_;  ///< when the switch went
+  // When the switch went.
+  Standing standing_;
+  std::vector<uint64_t> held_;  ///< of a job in a tree: request::Rejoin::held
   /// The engine's configuration and the transport of a group from its next `ready` on.
   struct Return {
     EngineConfig told;

@@ -284,7 +284,7 @@ void describe_place(Fields& fields, answer::Place& place) {
 template <class Fields>
 void describe_rules(Fields& fields, scheduler::Rules& rules) {
   fields.named("policy", scheduler::kPolicyNames, rules.policy, scheduler::PolicyKind::kFcfs);
-  fields.named("home", kHomeNames, rules.home, Home::kSpill);
+  fields.named("home", kAllHomeNames, rules.home, Home::kSpill);
   fields.time("rto_min_us", rules.rto_min_ns);
   fields.time("rto_max_us", rules.rto_max_ns);
   fields.required("ecn", rules.ecn);
@@ -310,6 +310,7 @@ void describe(Fields& fields, request::Rejoin& rejoin) {
   fields.required("results_end", rejoin.results_end);
   fields.defaulted("buffers_shared", rejoin.buffers_shared);
   fields.defaulted("splits", rejoin.splits);
+  fields.optional("held", rejoin.held);
 }
 template <class Fields>
 void describe(Fields& fields, request::Register& message) {
@@ -422,6 +423,7 @@ void describe(Fields& fields, answer::Joined& joined) {
   describe_place(fields, joined.place);
   describe_rules(fields, joined.rules);
   fields.required("instance", joined.instance);
+  fields.optional("member", joined.member);
   if (!fields.part("in_switch", joined.help)) return;
   fields.required("in_switch", joined.help->in_switch);
   fields.defaulted("park_room", joined.help->park_room);
@@ -438,6 +440,7 @@ void describe(Fields& fields, answer::FallbackJoined& joined) {
 template <class Fields>
 void describe(Fields& fields, answer::Waiting& waiting) {
   fields.required("missing", waiting.missing);
+  fields.optional("more", waiting.more);
   fields.defaulted("fallback_missing", waiting.fallback_missing);
 }
 template <class Fields>

@@ -87,6 +87,9 @@ struct Rejoin {
   uint64_t results_end = 0;
   uint64_t buffers_shared = 0;
   uint32_t splits = 0;
+  /// In a tree: the fragments whose results the member has, as pairs: the first one, and the one
+  /// behind the last.
+  std::vector<uint64_t> held = {};
   bool operator==(const Rejoin&) const = default;
 };
 struct Attach {
@@ -332,6 +335,7 @@ struct Joined {
   Place place;
   scheduler::Rules rules;
   uint32_t instance = 0;  ///< of the fallback
+  uint32_t member = 0;    ///< with home tree: the worker's number at its switch
   std::optional<Help> help = std::nullopt;
   bool operator==(const Joined&) const = default;
 };
@@ -349,6 +353,7 @@ struct FallbackJoined {
 struct Waiting {
   static constexpr const char* kType = "waiting";
   std::vector<uint32_t> missing;  ///< ranks
+  uint32_t more = 0;              ///< so many others are missing, too
   bool fallback_missing = false;
   bool operator==(const Waiting&) const = default;
 };

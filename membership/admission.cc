@@ -27,19 +27,22 @@ request::Member Admission::identity() const {
   return member;
 }
 
-request::Rejoin Admission::rejoin(const client::Standing& standing) const {
+request::Rejoin Admission::rejoin(const client::Standing& standing,
+                                  std::vector<uint64_t> held) const {
   return {.member = identity(),
           .job_id = job_id_,
           .job_key = job_key_,
           .low = standing.low.value,
           .next = standing.next.value,
-          .results_end = standing.results_end.value};
+          .results_end = standing.results_end.value,
+          .held = std::move(held)};
 }
 
 client::EngineConfig Admission::engine_config(const answer::Joined& joined) const {
   const answer::Place& place = joined.place;
   client::EngineConfig config;
-  config.rank = Rank{static_cast<uint8_t>(settings_.rank)};
+  config.rank = Rank{static_cast<uint16_t>(settings_.rank)};
+  config.member = Rank{static_cast<uint16_t>(joined.member)};
   config.workers = settings_.world_size;
   config.results_stay = attachment_.frames() == nullptr;
   config.lossy_link = attachment_.frames() != nullptr;

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "fragments/engine.h"
 #include "membership/attachment.h"
@@ -28,8 +29,9 @@ class Admission {
 
   /// The member that joins, and the path to it.
   request::Member identity() const;
-  /// The request of a member that comes back. The caller adds the state of its requests.
-  request::Rejoin rejoin(const client::Standing& standing) const;
+  /// The request of a member that comes back; `held` as in the request. The caller adds the state
+  /// of its requests.
+  request::Rejoin rejoin(const client::Standing& standing, std::vector<uint64_t> held) const;
   /// What the switch's answer says to this member's engine.
   client::EngineConfig engine_config(const answer::Joined& joined) const;
   /// Why a member whose engine has `own` cannot go on at its new place; empty if it can.

@@ -29,6 +29,7 @@ inline std::string missing_text(const control::answer::Waiting& waiting) {
   std::string text = waiting.missing.size() == 1 ? "rank " : "ranks ";
   for (size_t i = 0; i < waiting.missing.size(); ++i)
     text += (i ? ", " : "") + std::to_string(waiting.missing[i]);
+  if (waiting.more != 0) text += " and " + std::to_string(waiting.more) + " more";
   return text + (fallback.empty() ? "" : " and " + fallback);
 }
 

@@ -242,8 +242,9 @@ void Conductor::on_lane_events() {
     while (const auto event = lane->next_event()) {
       Job* job = jobs_.at(event->job);
       if (!job || job->id != event->job_id) continue;  // ended meanwhile
-      services_.ending.end_mismatched(*job, wire::mismatch_text(event->first_ranks, event->first,
-                                                                event->other_ranks, event->other));
+      services_.ending.end_mismatched(
+          *job, wire::mismatch_text(job->ranks_of(event->job, event->first_ranks), event->first,
+                                    job->ranks_of(event->job, event->other_ranks), event->other));
     }
   }
 }

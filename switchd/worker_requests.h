@@ -50,10 +50,15 @@ class WorkerRequests {
 
   bool under_way() const { return splits_.under_way() || member_groups_.under_way(); }
   /// When turn() is wanted at the latest, if before `until`.
-  Nanos next(Nanos until) const { return rejoin_.next_overdue(worker_calls_.next(until)); }
+  Nanos next(Nanos until) const {
+    return gathering_.next(rejoin_.next_overdue(worker_calls_.next(until)));
+  }
   void go_on();
   void call_again(Nanos now) { worker_calls_.call_again(now); }
-  void end_overdue(Nanos now) { rejoin_.end_overdue(now); }
+  void end_overdue(Nanos now) {
+    rejoin_.end_overdue(now);
+    gathering_.turn(now);
+  }
 
   Departures& departures() { return departures_; }
 

@@ -8,14 +8,29 @@
 
 namespace ina::wire {
 
-/// "rank 1", "ranks 0, 3"
-inline std::string ranks_text(WorkerSet ranks) {
+/// "rank 1", "ranks 0, 3"; of a large set (WorkerSet, RankSet): "ranks 0-63, 65"
+template <class Ranks>
+std::string ranks_text(const Ranks& ranks) {
+  constexpr uint32_t kLarge = 16;
+  const bool joins = ranks.size() > kLarge;
   std::string text = ranks.is_single() ? "rank " : "ranks ";
   const char* separator = "";
+  uint32_t first = 0, next = UINT32_MAX;  // of the ranks that follow each other
+  const auto end_run = [&] {
+    if (next != UINT32_MAX && next - first > 1) text += "-" + std::to_string(next - 1);
+  };
   for (const Rank rank : ranks) {
+    if (joins && value(rank) == next) {
+      ++next;
+      continue;
+    }
+    end_run();
     text += separator + std::to_string(value(rank));
     separator = ", ";
+    first = value(rank);
+    next = first + 1;
   }
+  end_run();
   return text;
 }
 
@@ -70,8 +85,9 @@ inline std::string text_of(const Signature& s) {
 }
 
 /// The text of an error: the operations that the two sides started.
-inline std::string mismatch_text(WorkerSet first_ranks, const Signature& first,
-                                 WorkerSet other_ranks, const Signature& other) {
+template <class Ranks>
+std::string mismatch_text(const Ranks& first_ranks, const Signature& first,
+                          const Ranks& other_ranks, const Signature& other) {
   return ranks_text(first_ranks) + " started " + text_of(first) + ", " + ranks_text(other_ranks) +
          " started " + text_of(other);
 }

@@ -81,12 +81,17 @@ enum class Home : uint8_t {
   kWorkers,    ///< sharded over the job's workers: fragment s at rank s mod workers
   kDedicated,  ///< a server of its own (ina-psd)
   kSpill,      ///< in the switch's DRAM, on the lane of the fragment
-  /// In the rows of each switch of a tree, or of one alone (aggregator/ascent.h). Not in
-  /// kHomeNames: the daemon has no trees yet.
+  /// In the rows of each switch of a tree, or of one alone (aggregator/ascent.h). Nobody chooses
+  /// it: jobs of more than kMaxWorkers have it.
   kTree,
 };
+/// Those that a configuration can name.
 inline constexpr Names<Home, 3> kHomeNames = {
     {{"workers", Home::kWorkers}, {"dedicated", Home::kDedicated}, {"spill", Home::kSpill}}};
+inline constexpr Names<Home, 4> kAllHomeNames = {{{"workers", Home::kWorkers},
+                                                  {"dedicated", Home::kDedicated},
+                                                  {"spill", Home::kSpill},
+                                                  {"tree", Home::kTree}}};
 
 enum class DType : uint8_t {
   kInt8 = 1,
@@ -216,8 +221,6 @@ constexpr bool is_valid(DType dtype, Op op) {
 std::string_view name(DType dtype);
 std::string_view name(Op op);
 std::string_view name(Collective collective);
-constexpr std::string_view name(Home home) {
-  return home == Home::kTree ? "tree" : name_in(kHomeNames, home);
-}
+constexpr std::string_view name(Home home) { return name_in(kAllHomeNames, home); }
 
 }  // namespace ina

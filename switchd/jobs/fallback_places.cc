@@ -16,7 +16,7 @@ Result<void> FallbackPlaces::give(Client& client, Job& job, Way way) {
   const auto epoch = successor ? records_.next_epoch(job) : job.epoch;
   if (!epoch) return tl::unexpected(epoch.error());
   const Seq start = successor ? std::max(job.start, lane_jobs_.results_end(job)) : job.start;
-  resources_.drop_worker(job, kFallbackRank);
+  resources_.drop_worker(job, kServerPlace);
   answer::FallbackJoined reply{.place = placement_.common(job),
                                .job = job.name,
                                .workers = job.workers,
@@ -24,12 +24,12 @@ Result<void> FallbackPlaces::give(Client& client, Job& job, Way way) {
                                .start = start.value,
                                .bind_at_once = config_.fixed_slots()};
   reply.place.epoch = *epoch;
-  const auto fds = placement_.give(job, kFallbackRank, std::move(way), reply.place);
+  const auto fds = placement_.give(job, kServerPlace, std::move(way), reply.place);
   if (!fds) return tl::unexpected(fds.error());
   job.fallback.client = &client;
   client.role = Client::Role::kFallback;
   client.job = &job;
-  client.rank = kFallbackRank;
+  client.rank = kServerPlace;
   client.state = Client::State::kJoined;
   connections_.send(client, reply, *fds);
   return {};
@@ -62,7 +62,7 @@ Result<void> FallbackPlaces::attach_to_lanes(Job& job) {
   if (job.state == Job::State::kRejoining) return {};
   // Before the successor hears anything, so that nothing of the old epoch reaches it.
   lane_jobs_.begin_epoch(job);
-  return lane_jobs_.attach(job, kFallbackRank);
+  return lane_jobs_.attach(job, kServerPlace);
 }
 
 void FallbackPlaces::lose(Client& client) {
@@ -71,8 +71,8 @@ void FallbackPlaces::lose(Client& client) {
   logging::warn("fallback server lost", job.owner())("job", job.name)("id", value(job.id))(
       "pid", client.peer.pid);
   if (job.fallback.attached && job.state != Job::State::kRejoining)
-    lane_jobs_.detach(job, kFallbackRank);
-  resources_.drop_worker(job, kFallbackRank);
+    lane_jobs_.detach(job, kServerPlace);
+  resources_.drop_worker(job, kServerPlace);
   if (job.state == Job::State::kJoining || job.state == Job::State::kRejoining)
     gathering_.tell_missing(job);
 }

@@ -1,5 +1,7 @@
 #include "switchd/jobs/gathering.h"
 
+#include <utility>
+
 #include "common/clock.h"
 #include "common/logging/record.h"
 #include "switchd/jobs/wait_reasons.h"
@@ -52,10 +54,10 @@ void Gathering::go_on(Job& job) {
   lane_jobs_.add(job, job.start);
   job.state = Job::State::kRunning;
   for (uint32_t rank = 0; rank < job.workers; ++rank)
-    if (auto attached = lane_jobs_.attach(job, Rank{static_cast<uint8_t>(rank)}); !attached)
+    if (auto attached = lane_jobs_.attach(job, Rank{static_cast<uint16_t>(rank)}); !attached)
       return ending_.end(job, attached.error().status, attached.error().text);
   if (job.fallback.attached)
-    if (auto attached = lane_jobs_.attach(job, kFallbackRank); !attached)
+    if (auto attached = lane_jobs_.attach(job, kServerPlace); !attached)
       return ending_.end(job, attached.error().status, attached.error().text);
   logging::info("job running again", job.owner())("job", job.name)("id", value(job.id))(
       "epoch", job.epoch)("start", job.start.value);
@@ -67,11 +69,28 @@ void Gathering::go_on(Job& job) {
 }
 
 void Gathering::tell_missing(Job& job) {
-  const WorkerSet missing = job.missing();
+  // Each of many workers would have all others told.
+  if (!job.is_wide()) return tell_missing_now(job);
+  job.tells_missing = true;
+  if (next_tell_ == kNever) next_tell_ = now_ns() + kTellPauseNs;
+}
+
+void Gathering::turn(Nanos now) {
+  if (now < next_tell_) return;
+  next_tell_ = kNever;
+  for (Job& job : jobs_)
+    if (std::exchange(job.tells_missing, false) && !job.missing().empty()) tell_missing_now(job);
+}
+
+void Gathering::tell_missing_now(Job& job) {
+  answer::Waiting waiting{.missing = ranks_of(job.missing()),
+                          .fallback_missing = !rules_.has_fallback(job)};
+  if (waiting.missing.size() > kMostNamed) {
+    waiting.more = static_cast<uint32_t>(waiting.missing.size() - kMostNamed);
+    waiting.missing.resize(kMostNamed);
+  }
   for (Job::Worker& member : job.members)
-    if (member.attached)
-      connections_.send(*member.client,
-                        answer::Waiting{ranks_of(missing), !rules_.has_fallback(job)});
+    if (member.attached) connections_.send(*member.client, waiting);
 }
 
 }  // namespace ina::switchd

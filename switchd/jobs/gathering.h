@@ -2,6 +2,8 @@
 // the switch, when all of them have.
 #pragma once
 
+#include <algorithm>
+
 #include "switchd/config/config.h"
 #include "switchd/connections.h"
 #include "switchd/jobs/job_ending.h"
@@ -34,10 +36,17 @@ class Gathering {
   void attach(Client& client);
   /// Somebody has attached: begins the job if all have.
   void look(Job& job);
-  /// Tells those that wait which workers are missing.
+  /// Tells those that wait which workers are missing; those of a wide job from time to time.
   void tell_missing(Job& job);
+  void turn(Nanos now);
+  /// When turn() is wanted at the latest, if before `until`.
+  Nanos next(Nanos until) const { return std::min(until, next_tell_); }
 
  private:
+  static constexpr Nanos kNever = INT64_MAX;
+  static constexpr Nanos kTellPauseNs = 250'000'000;
+  static constexpr size_t kMostNamed = 64;
+  void tell_missing_now(Job& job);
   void begin(Job& job);
   void go_on(Job& job);
 
@@ -49,6 +58,7 @@ class Gathering {
   JobEnding& ending_;
   JobOffers& offers_;
   Connections& connections_;
+  Nanos next_tell_ = kNever;
 };
 
 }  // namespace ina::switchd

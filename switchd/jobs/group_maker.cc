@@ -50,7 +50,9 @@ Result<JobId> GroupMaker::take(const Job& job, const std::vector<uint32_t>& rank
                 fmt::format("no group of {} ({} ranks): {}", label, ranks.size(), error.text));
   };
   if (auto room = check_room(job); !room) return failed(room.error());
-  auto group = job_of(new_group(job, ranks), jobs_.free_place());
+  const auto places = jobs_.free_places(static_cast<uint32_t>(ranks.size()));
+  if (!places) return failed(places.error());
+  auto group = job_of(new_group(job, ranks), *places);
   if (auto taken = resources_.take_for_group(*group, job); !taken) return failed(taken.error());
   // Its workers join it one by one; one that does not come must not keep it for ever.
   group->reserved_until = now_ns() + config_.control.join_timeout_ns;

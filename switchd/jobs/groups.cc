@@ -35,7 +35,7 @@ void Groups::on_join(Client& line, uint32_t channel, const request::Join& join) 
                                            group->name, value(line.rank)));
   auto way = ports_.choose(place.peer, join.member.reach);
   const Result<void> taken =
-      way ? placement_.take(place, *group, Rank{static_cast<uint8_t>(rank)}, std::move(*way))
+      way ? placement_.take(place, *group, Rank{static_cast<uint16_t>(rank)}, std::move(*way))
           : tl::unexpected(way.error());
   if (taken) return;
   connections_.refuse(place, taken.error());

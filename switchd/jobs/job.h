@@ -5,21 +5,26 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "aggregator/fallback.h"
-#include "aggregator/given_results.h"
 #include "common/debt.h"
 #include "io/shm/region.h"
 #include "scheduler/admission.h"
 #include "switchd/client.h"
+#include "switchd/jobs/domain.h"
+#include "switchd/lanes/lane_place.h"
 #include "switchd/memory/handles.h"
 #include "switchd/ports/way.h"
 #include "switchd/reports/look_schedule.h"
 #include "wire/frame.h"
+#include "wire/rank_set.h"
 
 namespace ina::switchd {
+
+/// The fallback server's place: no worker has this rank.
+inline constexpr Rank kServerPlace{0xffff};
 
 struct Job {
   /// kRejoining: it ran when the last switch ended. The lanes know nothing of it until all its
@@ -38,6 +43,10 @@ struct Job {
     std::optional<control::request::Split> split;
     /// Its calls of ina_create_group, each until all members of that group have made it.
     std::vector<control::request::CreateGroup> creates;
+    /// In kRejoining, of a job in a tree: the fragments whose results it has, and the end of all of
+    /// which it has seen results.
+    std::vector<Seq> held;
+    Seq results_end;
   };
   /// Results that all workers share: io/shm/layout.h.
   struct ResultBuffer {
@@ -45,11 +54,12 @@ struct Job {
     uint32_t first_unit = 0;
     uint32_t units = 0;
     Handles::Share share;
-    WorkerSet freed = {};  ///< workers that need it no more
+    RankSet freed = {};  ///< workers that need it no more
     uint64_t bytes() const { return uint64_t{units} * wire::kTargetUnitBytes; }
   };
   std::string name;
-  aggregator::JobIndex index = 0;
+  /// One, or those of its workers, 64 each, and then their root.
+  std::vector<Domain> domains;
   JobId id{};
   JobId root{};                      ///< of a group: the job whose workers are in it; 0: it is none
   std::vector<uint32_t> root_ranks;  ///< of a group: its workers' ranks in `root`
@@ -63,14 +73,7 @@ struct Job {
   scheduler::Grant grant;
   Home home = Home::kWorkers;                 ///< place of the fallback, as told to its workers
   uint32_t instance = 0;                      ///< of the fallback
-  std::vector<std::vector<WorkerSet>> seen;   ///< by lane; read and written by the lane
-  std::vector<std::vector<uint64_t>> placed;  ///< by lane; read and written by the lane
-  std::vector<std::vector<uint8_t>> parked;   ///< each lane's own; straggler help only
-  /// Each lane's own; where workers may be on links that lose frames.
-  std::vector<std::vector<aggregator::GivenResult>> given;
-  std::vector<std::unique_ptr<aggregator::Fallback>> spill;  ///< each lane's own; home spill only
   io::shm::Geometry geometry;
-  io::shm::Region results;
   Handles::Share share;                      ///< of the job itself
   std::vector<ResultBuffer> result_buffers;  ///< by first unit
   std::optional<ResultBuffer> making;        ///< one that is being made: nothing but its place
@@ -83,6 +86,7 @@ struct Job {
                              ///< longer than one of them is there
   State state = State::kJoining;
   Nanos rejoin_deadline = 0;  ///< in kRejoining
+  bool tells_missing = false;  ///< its workers are to hear soon for whom they wait
   LookSchedule looks;         ///< at the frames of its workers that were dropped
   Seq start;                  ///< in kRejoining: no worker needs a fragment before it any more
   std::vector<Worker> members;
@@ -94,9 +98,42 @@ struct Job {
   bool is_group() const { return value(root) != 0; }
   /// `id` is that of the job, or, if it is a group, of the job whose workers are in it.
   bool is_of(JobId id_of_job) const { return id == id_of_job || root == id_of_job; }
-  Worker& at(Rank rank) { return rank == kFallbackRank ? fallback : members[value(rank)]; }
+  Worker& at(Rank rank) { return rank == kServerPlace ? fallback : members[value(rank)]; }
   const Worker& at(Rank rank) const {
-    return rank == kFallbackRank ? fallback : members[value(rank)];
+    return rank == kServerPlace ? fallback : members[value(rank)];
+  }
+  /// How many domains a job of so many workers has.
+  static uint32_t domains_for(uint32_t workers) {
+    return workers <= kMaxWorkers ? 1 : (workers + kMaxWorkers - 1) / kMaxWorkers + 1;
+  }
+  /// By which others find it.
+  aggregator::JobIndex index() const { return domains.front().index; }
+  bool is_wide() const { return domains.size() > 1; }
+  /// Of a wide job: above the domains of its workers.
+  const Domain& root_domain() const { return domains.back(); }
+  /// Those of workers.
+  std::span<const Domain> workers_domains() const {
+    return std::span(domains).first(is_wide() ? domains.size() - 1 : 1);
+  }
+  Domain& domain_of(Rank rank) {
+    return domains[rank == kServerPlace ? 0 : value(rank) / kMaxWorkers];
+  }
+  LanePlace lane_place(Rank rank) const {
+    if (rank == kServerPlace) return {index(), kFallbackRank};
+    return {domains[value(rank) / kMaxWorkers].index,
+            Rank{static_cast<uint16_t>(value(rank) % kMaxWorkers)}};
+  }
+  /// The workers that are members of one of its domains, or below them.
+  RankSet ranks_of(aggregator::JobIndex domain, WorkerSet those_members) const {
+    RankSet ranks;
+    for (const Domain& one : domains) {
+      if (one.index != domain) continue;
+      for (uint32_t rank = 0; rank < workers; ++rank)
+        if (const uint8_t member = one.member_at(rank);
+            member < kMaxWorkers && those_members.contains(Rank{member}))
+          ranks.insert(Rank{static_cast<uint16_t>(rank)});
+    }
+    return ranks;
   }
   /// Where `client` has its place; nullptr: it has none.
   static Worker* of(const Client& client) {
@@ -104,24 +141,24 @@ struct Job {
     Worker& worker = client.job->at(client.rank);
     return worker.client == &client ? &worker : nullptr;
   }
-  WorkerSet all() const { return WorkerSet::first(workers); }
+  RankSet all() const { return RankSet::first(workers); }
   /// The workers of whose places `has` is true.
-  WorkerSet those(auto&& has) const {
-    WorkerSet found = {};
-    for (const Rank rank : all())
-      if (has(members[value(rank)])) found.insert(rank);
+  RankSet those(auto&& has) const {
+    RankSet found;
+    for (uint32_t rank = 0; rank < workers; ++rank)
+      if (has(members[rank])) found.insert(Rank{static_cast<uint16_t>(rank)});
     return found;
   }
-  WorkerSet attached() const {
+  RankSet attached() const {
     return those([](const Worker& worker) { return worker.attached; });
   }
   /// Not attached.
-  WorkerSet missing() const { return all() - attached(); }
-  WorkerSet members_present() const {
+  RankSet missing() const { return all() - attached(); }
+  RankSet members_present() const {
     return those([](const Worker& worker) { return worker.client != nullptr; });
   }
   /// Ranks whose workers have called ina_finalize, or are gone.
-  WorkerSet leaving_or_gone() const {
+  RankSet leaving_or_gone() const {
     return those([](const Worker& worker) {
       return !worker.client || worker.client->state == Client::State::kLeaving;
     });

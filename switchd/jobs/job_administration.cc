@@ -44,9 +44,8 @@ std::optional<uid_t> uid_of(const std::string& tenant) {
 /// The problem of a request that would be wrong in any state of the switch; empty: none.
 std::string problem_of(const request::CreateJob& request) {
   if (const std::string problem = job_name_problem(request.name); !problem.empty()) return problem;
-  if (request.workers < 1 || request.workers > kMaxWorkers)
-    return fmt::format("{} workers are not in 1..{}: a worker bitmap has {} bits", request.workers,
-                       kMaxWorkers, kMaxWorkers);
+  if (request.workers < 1 || request.workers > kMaxRanks)
+    return fmt::format("{} workers are not in 1..{}", request.workers, kMaxRanks);
   if (!uid_of(request.tenant))
     if (const std::string problem = control::tenant_problem(request.tenant); !problem.empty())
       return problem + ", nor uid: and the number of a user";

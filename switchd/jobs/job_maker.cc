@@ -16,10 +16,14 @@ Result<Job*> JobMaker::admit(const SavedJob& fresh, scheduler::JobRequest reques
                 fmt::format("the switch is drained and takes no new job, such as '{}'; `inactl "
                             "undrain` would open it again",
                             fresh.name));
+  if (const std::string text = lane_jobs_.rules().too_wide_text(fresh.workers); !text.empty())
+    return refused(INA_ERR_REFUSED, text);
   if (const uint32_t running = jobs_.jobs(); running >= config_.max_jobs)
     return refused(INA_ERR_REFUSED,
                    fmt::format("the switch runs {} jobs already (switch.max_jobs)", running));
-  auto job = job_of(fresh, jobs_.free_place());
+  const auto places = jobs_.free_places(fresh.workers);
+  if (!places) return refused(places.error().status, places.error().text);
+  auto job = job_of(fresh, *places);
   if (auto taken = resources_.take(*job, std::move(request), window_bytes); !taken)
     return refused(taken.error().status, taken.error().text);
   lane_jobs_.add(*job, Seq{});

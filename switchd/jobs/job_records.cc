@@ -51,10 +51,35 @@ SavedJob saved_of(const Job& job, const Moment& now) {
           .home = std::string(name(job.home))};
 }
 
-std::unique_ptr<Job> job_of(const SavedJob& saved, aggregator::JobIndex index) {
+namespace {
+
+/// The domains of workers take 64 each, in the order of their ranks, and the root has them all.
+std::vector<Domain> domains_of(uint32_t workers, std::span<const aggregator::JobIndex> places) {
+  std::vector<Domain> domains(places.size());
+  for (size_t i = 0; i < places.size(); ++i) domains[i].index = places[i];
+  if (domains.size() == 1) {
+    domains[0].members = workers;
+    return domains;
+  }
+  for (Domain& domain : domains)
+    domain.member_of.assign(workers, aggregator::TreePlace::kElsewhere);
+  Domain& root = domains.back();
+  root.members = static_cast<uint32_t>(domains.size() - 1);
+  for (uint32_t rank = 0; rank < workers; ++rank) {
+    const uint32_t number = rank / kMaxWorkers;
+    Domain& domain = domains[number];
+    domain.member_of[rank] = static_cast<uint8_t>(domain.members++);
+    root.member_of[rank] = static_cast<uint8_t>(number);
+  }
+  return domains;
+}
+
+}  // namespace
+
+std::unique_ptr<Job> job_of(const SavedJob& saved, std::span<const aggregator::JobIndex> places) {
   auto job = std::make_unique<Job>();
   job->name = saved.name;
-  job->index = index;
+  job->domains = domains_of(saved.workers, places);
   job->id = JobId{saved.id};
   job->key = saved.key;
   job->uid = saved.uid;

@@ -1,5 +1,7 @@
 #include "switchd/jobs/job_rules.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 
@@ -46,20 +48,32 @@ JobRules::TableWords JobRules::table_words(const Job& job) const {
   const size_t ring = aggregator::JobSpec::seen_words(job.grant.window, lanes_);
   const bool loses = !config_.frame_ports.empty() && !config_.aggregator.fixed_slots();
   return {ring, config_.aggregator.fixed_slots() ? 0 : ring, job.grant.in_switch == 0 ? 0 : ring,
-          loses ? ring : 0};
+          loses ? ring : 0, home_for(job.workers) == Home::kTree ? ring : 0};
+}
+
+std::string JobRules::too_wide_text(uint32_t workers) const {
+  if (workers <= kMaxWorkers || !config_.aggregator.fixed_slots()) return {};
+  return fmt::format(
+      "under the policy static a job has at most {} workers, not {}: its pool has one bit for each; "
+      "choose esa or fcfs (aggregator.policy)",
+      kMaxWorkers, workers);
 }
 
 uint64_t JobRules::memory_bytes(const Job& job) const {
   const io::shm::Geometry geometry = this->geometry(job.grant);
   const TableWords words = table_words(job);
-  const uint64_t endpoints = job.workers + (config_.rules.home == Home::kDedicated ? 1 : 0);
-  uint64_t bytes = io::shm::result_region_bytes(geometry) +
-                   endpoints * io::shm::SwitchLayout(geometry).bytes +
-                   (words.seen * sizeof(WorkerSet) + words.ring * sizeof(uint64_t) + words.parked +
-                    words.given * sizeof(aggregator::GivenResult)) *
-                       lanes_;
-  if (config_.rules.home == Home::kDedicated) bytes += server_bytes(job);
-  if (config_.rules.home == Home::kSpill)
+  const Home home = home_for(job.workers);
+  const uint64_t endpoints = job.workers + (home == Home::kDedicated ? 1 : 0);
+  const uint64_t domain_bytes =
+      io::shm::result_region_bytes(geometry) +
+      (words.seen * sizeof(WorkerSet) + words.ring * sizeof(uint64_t) + words.parked +
+       words.given * sizeof(aggregator::GivenResult) +
+       words.rows * (sizeof(aggregator::TreeRow) + sizeof(WorkerSet))) *
+          lanes_;
+  uint64_t bytes =
+      job.domains.size() * domain_bytes + endpoints * io::shm::SwitchLayout(geometry).bytes;
+  if (home == Home::kDedicated) bytes += server_bytes(job);
+  if (home == Home::kSpill)
     bytes += lanes_ * aggregator::Fallback::memory_bytes(spill_config(job, 0, Seq{}));
   return bytes;
 }
@@ -99,46 +113,73 @@ aggregator::FallbackConfig JobRules::spill_config(const Job& job, uint32_t lane,
   return config;
 }
 
-void JobRules::fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpec& spec) const {
-  spec.id = job.id;
+void JobRules::fill_spec(Job& job, Domain& domain, uint32_t lane, Seq start,
+                         aggregator::JobSpec& spec) const {
+  // Domains must not meet in the same slots.
+  constexpr uint32_t kApart = 0x9e3779b1;
+  spec.id = JobId{value(job.id) + kApart * static_cast<uint32_t>(&domain - job.domains.data())};
   spec.epoch = job.epoch;
-  spec.workers = job.workers;
+  spec.workers = domain.members;
   spec.window = job.grant.window;
   spec.start = start;
   spec.rejoined = job.state == Job::State::kRejoining;
-  spec.results = job.results.map.data();
+  spec.results = domain.results.map.data();
   spec.rules = rules_of(job);
   spec.joining = aggregator::Joining::of(
       job.grant.in_switch == 0 ? job.grant.window : job.grant.in_switch, lanes_,
       std::min<Nanos>(kJoiningPatienceNs, config_.rules.rto_min_ns / kJoiningPatiences));
   spec.instance = job.instance;
-  std::fill(job.placed[lane].begin(), job.placed[lane].end(), 0);
-  spec.placed = job.placed[lane].data();
+  std::fill(domain.placed[lane].begin(), domain.placed[lane].end(), 0);
+  spec.placed = domain.placed[lane].data();
   if (config_.aggregator.fixed_slots()) {
     spec.pool = {job.grant.first_slot, job.grant.slots_per_lane, job.geometry.lanes, lane};
   } else {
-    std::fill(job.seen[lane].begin(), job.seen[lane].end(), WorkerSet());
-    spec.seen = job.seen[lane].data();
-    spec.quota = {job.grant.floor_per_lane, job.grant.ceiling_per_lane};
+    std::fill(domain.seen[lane].begin(), domain.seen[lane].end(), WorkerSet());
+    spec.seen = domain.seen[lane].data();
+    spec.quota = quota_of(job);
   }
-  if (auto& given = job.given[lane]; !given.empty()) {
+  if (auto& given = domain.given[lane]; !given.empty()) {
     std::ranges::fill(given, aggregator::GivenResult{});
     spec.given = given.data();
   }
-  if (job.grant.in_switch != 0) fill_help(job, lane, spec);
-  if (config_.rules.home != Home::kSpill) return;
-  job.spill.resize(job.geometry.lanes);
-  job.spill[lane] = std::make_unique<aggregator::Fallback>(spill_config(job, lane, start));
-  spec.spill = job.spill[lane].get();
+  if (job.grant.in_switch != 0) fill_help(job, domain, lane, spec);
+  if (job.home == Home::kTree) fill_tree(job, domain, lane, spec);
+  if (job.home != Home::kSpill) return;
+  domain.spill.resize(job.geometry.lanes);
+  domain.spill[lane] = std::make_unique<aggregator::Fallback>(spill_config(job, lane, start));
+  spec.spill = domain.spill[lane].get();
   spec.instance = job.epoch;
 }
 
-void JobRules::fill_help(Job& job, uint32_t lane, aggregator::JobSpec& spec) const {
+/// Domains share what the job may have; one that may have all slots shares them with the others.
+scheduler::Quota JobRules::quota_of(const Job& job) const {
+  const auto domains = static_cast<uint32_t>(job.domains.size());
+  const bool all = job.grant.ceiling_per_lane >= config_.aggregator.slots / lanes_;
+  return {job.grant.floor_per_lane / domains,
+          all ? job.grant.ceiling_per_lane : std::max(1u, job.grant.ceiling_per_lane / domains)};
+}
+
+void JobRules::fill_tree(const Job& job, Domain& domain, uint32_t lane,
+                         aggregator::JobSpec& spec) const {
+  std::ranges::fill(domain.rows[lane], aggregator::TreeRow{});
+  std::ranges::fill(domain.holders[lane], WorkerSet());
+  const bool has_parent = job.is_wide() && &domain != &job.root_domain();
+  spec.tree = {.rows = domain.rows[lane].data(),
+               .holders = domain.holders[lane].data(),
+               .member_of = domain.member_of.data(),
+               .ranks = job.workers,
+               .has_parent = has_parent,
+               // All of them begin together.
+               .parent_epoch = has_parent ? job.epoch : 0};
+}
+
+void JobRules::fill_help(const Job& job, Domain& domain, uint32_t lane,
+                         aggregator::JobSpec& spec) const {
   spec.park_by(job.grant.in_switch, job.grant.ceiling(lanes_));
   spec.park_patience = config_.straggler.patience_ns;
   spec.park_if_it_pays = true;
-  std::fill(job.parked[lane].begin(), job.parked[lane].end(), 0);
-  spec.parked_at = job.parked[lane].data();
+  std::fill(domain.parked[lane].begin(), domain.parked[lane].end(), 0);
+  spec.parked_at = domain.parked[lane].data();
   spec.park_room = job.grant.park_room / job.geometry.lanes;
   spec.park_missing = std::max(1u, job.workers / 8);
   spec.park_home = config_.parks_at_home();
@@ -150,6 +191,7 @@ void JobRules::fill_help(Job& job, uint32_t lane, aggregator::JobSpec& spec) con
 scheduler::Rules JobRules::rules_of(const Job& job) const {
   scheduler::Rules rules = config_.rules;
   rules.policy = config_.aggregator.policy.kind;
+  rules.home = job.home;
   rules.priority_max = job.grant.priority_max;
   return rules;
 }

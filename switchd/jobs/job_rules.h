@@ -2,6 +2,8 @@
 // tells them to its lanes and to the job's workers.
 #pragma once
 
+#include <string>
+
 #include "aggregator/aggregator.h"
 #include "aggregator/fallback.h"
 #include "scheduler/rules.h"
@@ -16,12 +18,21 @@ class JobRules {
   JobRules(const ConductorConfig& config, uint32_t lanes) : config_(config), lanes_(lanes) {}
 
   uint32_t lanes() const { return lanes_; }
-  /// Words of a lane's tables.
+  /// Why the switch takes no job of so many workers; empty: it does.
+  std::string too_wide_text(uint32_t workers) const;
+  /// The place of the fallback of a job of so many workers.
+  Home home_for(uint32_t workers) const {
+    return workers > kMaxWorkers ? Home::kTree : config_.rules.home;
+  }
+  /// True if stragglers of such a job get help.
+  bool helps(uint32_t workers) const { return config_.helps() && workers <= kMaxWorkers; }
+  /// Words of a lane's tables, of each domain.
   struct TableWords {
     size_t ring = 0;
     size_t seen = 0;
     size_t parked = 0;
     size_t given = 0;
+    size_t rows = 0;
   };
   TableWords table_words(const Job& job) const;
   io::shm::Geometry geometry(const scheduler::Grant& grant) const;
@@ -30,11 +41,12 @@ class JobRules {
   /// Adds straggler help to a grant. `in_switch`: fragments that each worker would have in the
   /// switch at once. More than the job may have slots would only pass them by.
   void grant_help(scheduler::Grant& grant, uint64_t in_switch) const;
-  /// Fills in the job's description for a lane. The lanes do not serve the job yet.
-  void fill_spec(Job& job, uint32_t lane, Seq start, aggregator::JobSpec& spec) const;
+  /// The description of a domain for a lane. The lanes do not serve the job yet.
+  void fill_spec(Job& job, Domain& domain, uint32_t lane, Seq start,
+                 aggregator::JobSpec& spec) const;
   /// True if the job can be served: a fallback server, if it needs one, is there.
   bool has_fallback(const Job& job) const {
-    return config_.rules.home != Home::kDedicated || job.fallback.attached;
+    return job.home != Home::kDedicated || job.fallback.attached;
   }
   /// For its lanes and its workers.
   scheduler::Rules rules_of(const Job& job) const;
@@ -42,7 +54,9 @@ class JobRules {
  private:
   uint64_t server_bytes(const Job& job) const;
   aggregator::FallbackConfig spill_config(const Job& job, uint32_t lane, Seq start) const;
-  void fill_help(Job& job, uint32_t lane, aggregator::JobSpec& spec) const;
+  scheduler::Quota quota_of(const Job& job) const;
+  void fill_help(const Job& job, Domain& domain, uint32_t lane, aggregator::JobSpec& spec) const;
+  void fill_tree(const Job& job, Domain& domain, uint32_t lane, aggregator::JobSpec& spec) const;
 
   const ConductorConfig& config_;
   const uint32_t lanes_;

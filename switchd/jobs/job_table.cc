@@ -9,22 +9,31 @@
 
 namespace ina::switchd {
 
-aggregator::JobIndex JobTable::free_place() const {
-  const auto place = std::find(places_.begin(), places_.end(), nullptr);
-  assert(place != places_.end());
-  return static_cast<aggregator::JobIndex>(place - places_.begin());
+Result<std::vector<aggregator::JobIndex>> JobTable::free_places(uint32_t workers) const {
+  const uint32_t needed = Job::domains_for(workers);
+  std::vector<aggregator::JobIndex> found;
+  for (size_t place = 0; place < domains_.size() && found.size() < needed; ++place)
+    if (!domains_[place]) found.push_back(static_cast<aggregator::JobIndex>(place));
+  if (found.size() == needed) return found;
+  return fail(INA_ERR_REFUSED,
+              fmt::format("the switch has {} places for jobs and groups (switch.max_jobs and "
+                          "switch.max_groups), {} of them free; it needs {}{}",
+                          domains_.size(), found.size(), needed,
+                          needed == 1 ? "" : ", one for each 64 workers, and one above these"));
 }
 
 Job& JobTable::add(std::unique_ptr<Job> job) {
-  auto& place = places_[job->index];
+  auto& place = places_[job->index()];
   assert(!place);
   place = std::move(job);
-  used_ = std::max<size_t>(used_, place->index + 1);
+  for (const Domain& domain : place->domains) domains_[domain.index] = place.get();
+  used_ = std::max<size_t>(used_, place->index() + 1);
   return *place;
 }
 
 void JobTable::remove(const Job& job) {
-  places_[job.index].reset();
+  for (const Domain& domain : job.domains) domains_[domain.index] = nullptr;
+  places_[job.index()].reset();
   while (used_ != 0 && !places_[used_ - 1]) --used_;
 }
 

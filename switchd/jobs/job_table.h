@@ -16,17 +16,17 @@ namespace ina::switchd {
 /// that is added may be missed.
 class JobTable {
  public:
-  /// `places`: for jobs and groups together. The caller of add() makes sure of a place.
-  explicit JobTable(size_t places) : places_(places) {}
+  /// `places`: for all domains of jobs and groups together.
+  explicit JobTable(size_t places) : places_(places), domains_(places) {}
 
-  /// Index for the next job.
-  aggregator::JobIndex free_place() const;
+  /// Places for the domains of the next job, which has so many workers. Error: a sentence.
+  Result<std::vector<aggregator::JobIndex>> free_places(uint32_t workers) const;
   /// At the place of its index.
   Job& add(std::unique_ptr<Job> job);
   void remove(const Job& job);
 
-  /// nullptr: the place is free.
-  Job* at(aggregator::JobIndex index) const { return places_[index].get(); }
+  /// The job that has this domain; nullptr: the place is free.
+  Job* at(aggregator::JobIndex domain) const { return domains_[domain]; }
   Job* find(JobId id) const;
   /// No group.
   Job* find(const std::string& owner, const std::string& name) const;
@@ -76,7 +76,8 @@ class JobTable {
  private:
   Iterator::Place used_end() const { return places_.begin() + static_cast<ptrdiff_t>(used_); }
 
-  std::vector<std::unique_ptr<Job>> places_;  ///< by JobIndex
+  std::vector<std::unique_ptr<Job>> places_;  ///< by the index of its first domain
+  std::vector<Job*> domains_;                 ///< by JobIndex
   size_t used_ = 0;  ///< all places from here on are free: nobody walks through a thousand of them
 };
 

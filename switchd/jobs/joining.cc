@@ -18,10 +18,9 @@ namespace {
 Result<void> check(const request::Member& member) {
   if (const std::string problem = job_name_problem(member.job); !problem.empty())
     return fail(INA_ERR_INVALID, problem);
-  if (member.world_size < 1 || member.world_size > kMaxWorkers)
+  if (member.world_size < 1 || member.world_size > kMaxRanks)
     return fail(INA_ERR_REFUSED,
-                fmt::format("world size {} is not in 1..{}: a worker bitmap has {} bits",
-                            member.world_size, kMaxWorkers, kMaxWorkers));
+                fmt::format("world size {} is not in 1..{}", member.world_size, kMaxRanks));
   if (member.rank < 0 || member.rank >= member.world_size)
     return fail(INA_ERR_INVALID,
                 fmt::format("rank {} is not in 0..{}", member.rank, member.world_size - 1));
@@ -79,7 +78,7 @@ void Joining::on_join(Client& client, const request::Join& join) {
     return;
   }
   if (job.members_present().empty()) job.settings = join.settings;
-  placement_.place(client, job, Rank{static_cast<uint8_t>(member.rank)}, std::move(*way));
+  placement_.place(client, job, Rank{static_cast<uint16_t>(member.rank)}, std::move(*way));
 }
 
 /// Refuses a worker that wants to join a job of `owner`. True: for good. A job of which a worker

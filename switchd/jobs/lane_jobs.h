@@ -14,6 +14,8 @@ class LaneJobs {
   /// All of them must outlive it.
   LaneJobs(Lanes& lanes, const JobRules& rules) : lanes_(lanes), rules_(rules) {}
 
+  const JobRules& rules() const { return rules_; }
+
   /// `start`: the first fragment that may still have to be served.
   void add(Job& job, Seq start);
   void remove(const Job& job);
@@ -28,6 +30,9 @@ class LaneJobs {
   Seq results_end(const Job& job);
 
  private:
+  static Seq start_of(const Job& job, const Domain& domain, Seq start);
+  void report_held(const Job& job);
+
   Lanes& lanes_;
   const JobRules& rules_;
 };

@@ -27,14 +27,14 @@ const CreateGroup* request_of(const Job& job, uint32_t rank, uint64_t tag) {
 }  // namespace
 
 std::string fault_of(const Job& job, uint32_t rank, const CreateGroup& create) {
-  WorkerSet seen;
+  RankSet seen;
   for (const uint32_t member : create.ranks) {
     if (member >= job.workers) return fmt::format("there is no rank {}", member);
     const Rank named{static_cast<uint8_t>(member)};
     if (seen.contains(named)) return fmt::format("rank {} is named twice", member);
     seen.insert(named);
   }
-  if (!seen.contains(Rank{static_cast<uint8_t>(rank)}))
+  if (!seen.contains(Rank{static_cast<uint16_t>(rank)}))
     return fmt::format("rank {} asks for a group without itself", rank);
   if (request_of(job, rank, create.tag))
     return fmt::format("tag {} is that of a request under way", create.tag);
@@ -110,9 +110,9 @@ void MemberGroups::answer(Job& job, const CreateGroup& create, const Result<JobI
 }
 
 void MemberGroups::refuse(Job& job) {
-  const WorkerSet gone = job.leaving_or_gone();
+  const RankSet gone = job.leaving_or_gone();
   const auto has_gone = [&](uint32_t rank) {
-    return gone.contains(Rank{static_cast<uint8_t>(rank)});
+    return gone.contains(Rank{static_cast<uint16_t>(rank)});
   };
   const std::string text =
       fmt::format("{} left job '{}' (ina_finalize), and cannot be in the group",

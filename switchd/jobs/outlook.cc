@@ -24,7 +24,9 @@ class Successor {
   Result<void> take(const Job& job, const SavedJob& saved) {
     if (auto reached = check_reach(job); !reached) return reached;
     if (auto fits = readmission_.check(saved); !fits) return fits;
-    auto again = job_of(saved, jobs_.free_place());
+    const auto places = jobs_.free_places(saved.workers);
+    if (!places) return tl::unexpected(places.error());
+    auto again = job_of(saved, *places);
     auto grant = readmit(next_, rules_.lanes(), admission_, *again, saved);
     if (!grant) return tl::unexpected(grant.error());
     again->grant = *grant;

@@ -22,6 +22,7 @@ Result<void> Placement::take(Client& client, Job& job, Rank rank, Way way) {
   Job::Worker& worker = job.members[value(rank)];
   answer::Joined reply{
       .place = common(job), .rules = rules_.rules_of(job), .instance = job.instance};
+  if (job.home == Home::kTree) reply.member = value(job.lane_place(rank).member);
   if (job.grant.in_switch != 0) reply.help = answer::Help{job.grant.in_switch, job.grant.park_room};
   reply.place.library = INA_PROJECT_VERSION;
   const auto fds = give(job, rank, std::move(way), reply.place);

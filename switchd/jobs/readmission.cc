@@ -17,6 +17,8 @@ Result<void> Readmission::check(const SavedJob& saved) const {
     return fail(INA_ERR_INVALID,
                 fmt::format("its window of {} fragments is none that a switch with {} lanes grants",
                             saved.window, lanes));
+  if (std::string text = rules_.too_wide_text(saved.workers); !text.empty())
+    return fail(INA_ERR_INVALID, std::move(text));
   if (auto home = check_home(saved); !home) return home;
   if (auto root = check_root(saved); !root) return root;
   if (auto slots = check_slots(saved); !slots) return slots;
@@ -25,7 +27,7 @@ Result<void> Readmission::check(const SavedJob& saved) const {
 
 /// The home must not change: there its workers keep partial sums, or ask for them.
 Result<void> Readmission::check_home(const SavedJob& saved) const {
-  const std::string_view home = name(config_.rules.home);
+  const std::string_view home = name(rules_.home_for(saved.workers));
   const bool told = saved.reserved_until == 0;
   if (!told || saved.home.empty() || saved.home == home) return {};
   return fail(INA_ERR_INVALID,

@@ -11,6 +11,25 @@ namespace ina::switchd {
 
 namespace request = control::request;
 
+namespace {
+
+/// The fragments of request::Rejoin::held, which check() has looked at.
+std::vector<Seq> fragments_of(const std::vector<uint64_t>& held) {
+  std::vector<Seq> fragments;
+  for (size_t i = 0; i + 1 < held.size(); i += 2)
+    for (uint64_t seq = held[i]; seq < held[i + 1]; ++seq) fragments.push_back({seq});
+  return fragments;
+}
+
+/// True if these are ascending runs of fragments of the `window` before `end`.
+bool are_runs(const std::vector<uint64_t>& held, uint64_t end, uint32_t window) {
+  if (held.empty()) return true;
+  return held.size() % 2 == 0 && std::ranges::adjacent_find(held, std::ranges::greater_equal{}) == held.end() &&
+         held.back() <= end && end - held.front() <= window;
+}
+
+}  // namespace
+
 void Rejoin::on_rejoin(Client& client, const request::Rejoin& message) {
   if (client.state != Client::State::kNew)
     return connections_.refuse(client, INA_ERR_INVALID, "this connection has joined already");
@@ -55,6 +74,10 @@ void Rejoin::come_back(Client& client, Job& job, const request::Rejoin& message)
       "rank", value(rank))("peer", client.peer.text())("low", message.low)("next", message.next)(
       "results_end", message.results_end);
   placement_.place(client, job, rank, std::move(*way));
+  if (job.home != Home::kTree) return;
+  Job::Worker& worker = job.at(rank);
+  worker.results_end = Seq{message.results_end};
+  worker.held = fragments_of(message.held);
 }
 
 /// Checks that the worker may be the one that it claims to be.
@@ -73,6 +96,11 @@ Result<void> Rejoin::check(const Job& job, const request::Rejoin& message) {
                             "before {}: its window is {}",
                             member.rank, job.name, message.low, message.next, message.results_end,
                             job.grant.window));
+  if (!are_runs(message.held, message.results_end, job.grant.window))
+    return fail(INA_ERR_INVALID,
+                fmt::format("rank {} of job '{}' cannot have the results that it says it has: "
+                            "these are no runs of fragments of the window before {}",
+                            member.rank, job.name, message.results_end));
   if (job.state != Job::State::kRejoining)
     return fail(INA_ERR_RANK_TAKEN, fmt::format("job '{}' waits for nobody to re-join", job.name));
   return {};

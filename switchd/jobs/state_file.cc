@@ -177,7 +177,7 @@ SavedJob job_of(const Json& json) {
   job.id = number<uint32_t>(json, "id", 1, UINT32_MAX);
   job.key = number<uint64_t>(json, "key", 0, UINT64_MAX);
   job.uid = number<uint32_t>(json, "uid", 0, UINT32_MAX);
-  job.workers = number<uint32_t>(json, "workers", 1, kMaxWorkers);
+  job.workers = number<uint32_t>(json, "workers", 1, kMaxRanks);
   job.epoch = number<uint32_t>(json, "epoch", 0, UINT32_MAX);
   job.lanes = number<uint32_t>(json, "lanes", 1, UINT16_MAX);
   job.slot_bytes = number<uint32_t>(json, "slot_bytes", 1, UINT32_MAX);
@@ -203,7 +203,7 @@ SavedJob job_of(const Json& json) {
   if (job.root != 0) {
     job.root_ranks = json.at("root_ranks").get<std::vector<uint32_t>>();
     if (job.root_ranks.size() != job.workers ||
-        std::ranges::any_of(job.root_ranks, [](uint32_t rank) { return rank >= kMaxWorkers; }))
+        std::ranges::any_of(job.root_ranks, [](uint32_t rank) { return rank >= kMaxRanks; }))
       throw std::runtime_error("a group does not say which workers of its job are in it");
   }
   if (json.contains("home")) job.home = json.at("home").get<std::string>();

@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "aggregator/domains.h"
 #include "aggregator/serve.h"
 #include "common/clock.h"
 #include "common/huge_page_memory.h"
@@ -41,6 +42,7 @@ class Lane {
         frame_ports_(std::move(frame_ports)),
         turns_(frame_ports_.size(), config.shape.burst),
         members_(shm_, frame_ports_, config.shape.max_jobs),
+        domains_(aggregator_, config.shape.lanes),
         packets_(config.shape.burst),
         verdicts_(config.shape.burst),
         executor_({.number = config.shape.lane,
@@ -49,6 +51,7 @@ class Lane {
                    .shm = shm_,
                    .frame_ports = frame_ports_,
                    .members = members_,
+                   .domains = domains_,
                    .forwarding = forwarding_,
                    .trace = trace_}) {
     if (config.bridge) forwarding_.emplace(*config.bridge, frame_ports_);
@@ -112,11 +115,16 @@ class Lane {
 
   template <class P>
   size_t poll_port(P& port, Nanos now, size_t most) {
-    const Sender send_to{*this};
-    const auto mismatch = [this](const io::RxPacket& packet, const aggregator::Verdict& verdict) {
-      report(packet.job, WorkerSet::of(verdict.first_rank), verdict.first_signature,
-             WorkerSet::of(packet.rank), packet.message.signature());
-    };
+    if (!domains_.any()) [[likely]]
+      return poll_port(port, now, most, to_ports_);
+    const size_t count = poll_port(port, now, most, through());
+    serve_roots(now);
+    return count;
+  }
+
+  template <class P, class Send>
+  size_t poll_port(P& port, Nanos now, size_t most, const Send& send_to) {
+    const auto mismatch = mismatch_reporter();
     const std::span<io::RxPacket> room = std::span(packets_).first(most);
     size_t count = 0;
     if (trace_) [[unlikely]] {
@@ -133,6 +141,19 @@ class Lane {
       flush();
     }
     return count;
+  }
+
+  auto mismatch_reporter() {
+    return [this](const io::RxPacket& packet, const aggregator::Verdict& verdict) {
+      report(packet.job, WorkerSet::of(verdict.first_rank), verdict.first_signature,
+             WorkerSet::of(packet.rank), packet.message.signature());
+    };
+  }
+
+  /// What domains had for their roots.
+  void serve_roots(Nanos now) {
+    domains_.serve_roots(verdicts_, now, to_ports_, mismatch_reporter());
+    flush();
   }
 
   /// TraceRecord::port
@@ -174,7 +195,7 @@ class Lane {
   size_t park_overdue(Nanos now) {
     next_parking_ = now + kParkingPauseNs;
     const size_t parked = aggregator::park_overdue(aggregator_, verdicts_.front(),
-                                                   config_.shape.burst, now, Sender{*this});
+                                                   config_.shape.burst, now, through());
     if (parked != 0) {
       next_parking_ = now;
       flush();
@@ -184,9 +205,13 @@ class Lane {
 
   /// Those that waited for others to join them, when no packet does.
   void send_bare_results(Nanos now) {
-    aggregator::send_bare_results(aggregator_, now, Sender{*this});
+    aggregator::send_bare_results(aggregator_, now, through());
+    if (domains_.any()) return serve_roots(now);
     flush();
   }
+
+  /// Where nothing hurries.
+  auto through() { return domains_.through(to_ports_); }
 
   void report(aggregator::JobIndex job, WorkerSet first_ranks, const wire::Signature& first,
               WorkerSet other_ranks, const wire::Signature& other) {
@@ -292,8 +317,10 @@ class Lane {
   uint64_t sends_ = 0;
   std::optional<Forwarding<FramePort>> forwarding_;
   LaneMembers<FramePort> members_;
+  aggregator::Domains domains_;
   std::vector<io::RxPacket> packets_;
   std::vector<aggregator::Verdict> verdicts_;
+  const Sender to_ports_{*this};
   LaneCounters counters_;
   PacketTrace* trace_ = nullptr;  ///< the conductor's
   Nanos round_began_ = 0;

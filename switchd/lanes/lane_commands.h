@@ -16,6 +16,7 @@
 #include "io/bridge/bridge.h"
 #include "io/ethdev/drop_witness.h"
 #include "io/shm/shm_port.h"
+#include "switchd/lanes/lane_place.h"
 #include "switchd/lanes/lane_snapshot.h"
 #include "switchd/lanes/packet_trace.h"
 #include "wire/frame.h"
@@ -34,7 +35,16 @@ namespace command {
 
 struct AddJob {
   aggregator::JobIndex job = 0;
+  JobId id{};  ///< in frames
   aggregator::JobSpec spec = {};
+  std::optional<LanePlace> above = std::nullopt;  ///< it is a domain of a job of this lane
+};
+
+/// A member that has come back has the results of these fragments, and of no others.
+struct SetHeld {
+  aggregator::JobIndex job = 0;
+  Rank member = {};
+  std::span<const Seq> held = {};  ///< stays until the command is done
 };
 
 /// With all its workers, and the trace that is made of it.
@@ -186,8 +196,8 @@ using PostedOneOf = std::variant<Posted<Commands>*...>;
 using LaneCommand =
     PostedOneOf<command::AddJob, command::RemoveJob, command::AttachShm, command::AttachFrame,
                 command::Detach, command::SetRegistered, command::AddResultBuffer,
-                command::RemoveResultBuffer, command::NewEpoch, command::DetachPort,
-                command::AttachPort, command::FindProgress, command::FindOldestWaiting,
+                command::RemoveResultBuffer, command::NewEpoch, command::SetHeld,
+                command::DetachPort, command::AttachPort, command::FindProgress, command::FindOldestWaiting,
                 command::FindStation, command::FindArrivals, command::TakeSnapshot,
                 command::LookAtSlots, command::SetTrace, command::Answer, command::Stop>;
 

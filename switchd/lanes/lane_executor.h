@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "aggregator/aggregator.h"
+#include "aggregator/domains.h"
 #include "common/clock.h"
 #include "io/shm/shm_port.h"
 #include "switchd/lanes/forwarding.h"
@@ -28,6 +29,7 @@ class LaneExecutor {
     io::shm::ShmPort& shm;
     const std::vector<FramePort*>& frame_ports;
     LaneMembers<FramePort>& members;
+    aggregator::Domains& domains;
     std::optional<Forwarding<FramePort>>& forwarding;
     PacketTrace*& trace;
   };
@@ -56,11 +58,13 @@ class LaneExecutor {
 
   void carry_out(const command::AddJob& command) {
     lane_.aggregator.add_job(command.job, command.spec);
-    lane_.members.add(command.job, command.spec.id);
+    lane_.members.add(command.job, command.id);
+    if (command.above) lane_.domains.link(command.job, command.above->job, command.above->member);
   }
   void carry_out(const command::RemoveJob& command) {
     lane_.members.remove(command.job);
-    if (lane_.trace && lane_.trace->job() == command.job) lane_.trace = nullptr;
+    lane_.domains.unlink(command.job);
+    if (lane_.trace && lane_.trace->has(command.job)) lane_.trace = nullptr;
     lane_.aggregator.remove_job(command.job);
   }
   void carry_out(Posted<command::AttachShm>& command) { attach(command); }
@@ -84,6 +88,9 @@ class LaneExecutor {
   }
   void carry_out(const command::RemoveResultBuffer& command) {
     lane_.aggregator.remove_result_buffer(command.job, command.first_unit);
+  }
+  void carry_out(const command::SetHeld& command) {
+    lane_.aggregator.set_held(command.job, command.member, command.held);
   }
   void carry_out(const command::NewEpoch& command) {
     lane_.aggregator.new_epoch(command.job, command.epoch, command.instance, nullptr);

@@ -2,9 +2,12 @@
 // conductor reads it; neither waits for the other.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "aggregator/aggregator.h"
 
@@ -17,6 +20,7 @@ struct TraceRecord {
   Nanos time = 0;  ///< of its burst
   Seq seq;
   wire::Message message;
+  aggregator::JobIndex job = 0;  ///< the domain of the job
   uint16_t port = 0;  ///< 0: shm; otherwise 1 + the Ethernet port's place in the configuration
   Rank rank{};
   aggregator::Verdict::Fate fate{};
@@ -37,10 +41,13 @@ struct TraceRecord {
 /// are to say. One writer, one reader; added records never change.
 class PacketTrace {
  public:
-  PacketTrace(aggregator::JobIndex job, uint32_t packets)
-      : job_(job), capacity_(packets), records_(std::make_unique<TraceRecord[]>(packets)) {}
+  /// `domains`: of the job.
+  PacketTrace(std::vector<aggregator::JobIndex> domains, uint32_t packets)
+      : domains_(std::move(domains)),
+        capacity_(packets),
+        records_(std::make_unique<TraceRecord[]>(packets)) {}
 
-  aggregator::JobIndex job() const { return job_; }
+  bool has(aggregator::JobIndex job) const { return std::ranges::find(domains_, job) != domains_.end(); }
 
   // The lane.
   bool is_full() const { return filled_.load(std::memory_order_relaxed) == capacity_; }
@@ -57,7 +64,7 @@ class PacketTrace {
   }
 
  private:
-  const aggregator::JobIndex job_;
+  const std::vector<aggregator::JobIndex> domains_;
   const uint32_t capacity_;
   const std::unique_ptr<TraceRecord[]> records_;
   std::atomic<uint32_t> filled_ = 0;
@@ -70,18 +77,19 @@ class TraceWriter {
       : trace_(trace), aggregator_(aggregator), port_(port), now_(now) {}
 
   void before(const aggregator::RxPacket& packet) {
-    if (packet.job != trace_.job()) return;
+    if (!trace_.has(packet.job)) return;
     seq_ = aggregator_.seq_of(packet.job, packet.message.seq);
     before_ = aggregator_.slot_of(packet.job, seq_);
   }
 
   void after(const aggregator::RxPacket& packet, const aggregator::Verdict& verdict) {
-    if (packet.job != trace_.job()) return;
+    if (!trace_.has(packet.job)) return;
     const aggregator::Slot* const now_in = aggregator_.slot_of(packet.job, seq_);
     const aggregator::Slot* const slot = now_in ? now_in : before_;
     TraceRecord record{.time = now_,
                        .seq = seq_,
                        .message = packet.message,
+                       .job = packet.job,
                        .port = port_,
                        .rank = packet.rank,
                        .fate = verdict.fate,

@@ -197,11 +197,13 @@ void PeerMemory::on_registered(Client& client, uint32_t number, Result<io::shm::
   }
   Mapping& memory = shm.session->registered[number];
   memory = std::move(region->map);
-  if (worker.attached && job.state != Job::State::kRejoining)
-    lanes_.run(command::SetRegistered{.job = job.index,
-                                      .rank = client.rank,
+  if (worker.attached && job.state != Job::State::kRejoining) {
+    const LanePlace place = job.lane_place(client.rank);
+    lanes_.run(command::SetRegistered{.job = place.job,
+                                      .rank = place.member,
                                       .number = number,
                                       .memory = {memory.data(), memory.size()}});
+  }
   connections_.send(client, answer::Registered{number});
 }
 
@@ -211,7 +213,8 @@ void PeerMemory::on_unregister(Client& client, const request::Unregister& messag
   const uint32_t number = message.number;
   ShmWay* const shm = job.members[value(client.rank)].way.shm();
   if (!shm || number == 0 || number >= kMaxRegions) return;
-  lanes_.run(command::SetRegistered{.job = job.index, .rank = client.rank, .number = number});
+  const LanePlace place = job.lane_place(client.rank);
+  lanes_.run(command::SetRegistered{.job = place.job, .rank = place.member, .number = number});
   // No lane has it any more.
   resources_.mapper().discard(job.owner(), std::move(shm->session->registered[number]));
   resources_.give_back(job, *shm, number);

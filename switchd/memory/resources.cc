@@ -17,6 +17,7 @@ constexpr Nanos kLookAgainNs = 1'000'000'000;
 /// Tables from here on are mappings of their own; each lane has so many of a job.
 constexpr uint64_t kLargeTableBytes = 64 * 1024;
 constexpr uint64_t kTables = 4;
+constexpr uint64_t kTablesOfTree = 2;
 // A group may take so much of the memory that its owner may still take: many groups have smaller
 // windows, and the last one of many still has one.
 constexpr uint64_t kMemoryParts = 32;
@@ -65,13 +66,13 @@ Result<void> Resources::take(Job& job, scheduler::JobRequest request, uint64_t w
   request.workers = job.workers;
   const uint64_t in_switch = std::max<uint64_t>(1, wanted / config_.aggregator.slot_bytes);
   request.window =
-      config_.helps()
+      rules_.helps(job.workers)
           ? std::max(in_switch, config_.straggler.run_ahead_bytes / config_.aggregator.slot_bytes)
           : in_switch;
   auto grant = admission_.admit(request);
   if (!grant) return fail(INA_ERR_REFUSED, grant.error());
   job.grant = *grant;
-  if (config_.helps()) rules_.grant_help(job.grant, in_switch);
+  if (rules_.helps(job.workers)) rules_.grant_help(job.grant, in_switch);
   return take_rest(job);
 }
 
@@ -105,7 +106,7 @@ Result<void> Resources::take_for_group(Job& group, const Job& parent) {
     auto grant = admission_.admit(request);
     if (!grant) return fail(INA_ERR_REFUSED, grant.error());
     group.grant = *grant;
-    if (config_.helps()) rules_.grant_help(group.grant, std::min(in_switch, request.window));
+    if (rules_.helps(group.workers)) rules_.grant_help(group.grant, std::min(in_switch, request.window));
     if (rules_.memory_bytes(group) <= share || request.window <= kLeastWindowPerLane * lanes) break;
     admission_.release(group.owner(), group.workers, group.grant);
   }
@@ -114,30 +115,37 @@ Result<void> Resources::take_for_group(Job& group, const Job& parent) {
 
 /// Takes the rest for a job whose slots are taken; gives the slots back on failure.
 Result<void> Resources::take_rest(Job& job) {
-  job.home = config_.rules.home;
+  job.home = rules_.home_for(job.workers);
   job.geometry = rules_.geometry(job.grant);
   auto taken = take_tables(job);
   if (taken) taken = take_handles(job);
-  if (taken) {
-    auto results = io::shm::make_region("ina-results", io::shm::result_region_bytes(job.geometry));
-    if (results) {
-      job.results = std::move(*results);
-      return {};
-    }
-    taken = tl::unexpected(results.error());
-  }
+  if (taken) taken = make_results(job);
+  if (taken) return {};
   admission_.release(job.owner(), job.workers, job.grant);
   return taken;
+}
+
+Result<void> Resources::make_results(Job& job) {
+  for (Domain& domain : job.domains) {
+    auto results = io::shm::make_region("ina-results", io::shm::result_region_bytes(job.geometry));
+    if (!results) return tl::unexpected(results.error());
+    domain.results = std::move(*results);
+  }
+  return {};
 }
 
 Result<void> Resources::take_tables(Job& job) {
   const JobRules::TableWords words = rules_.table_words(job);
   if (auto taken = charge(job, rules_.memory_bytes(job)); !taken) return taken;
   try {
-    job.seen.assign(rules_.lanes(), std::vector<WorkerSet>(words.seen));
-    job.placed.assign(rules_.lanes(), std::vector<uint64_t>(words.ring));
-    job.parked.assign(rules_.lanes(), std::vector<uint8_t>(words.parked));
-    job.given.assign(rules_.lanes(), std::vector<aggregator::GivenResult>(words.given));
+    for (Domain& domain : job.domains) {
+      domain.seen.assign(rules_.lanes(), std::vector<WorkerSet>(words.seen));
+      domain.placed.assign(rules_.lanes(), std::vector<uint64_t>(words.ring));
+      domain.parked.assign(rules_.lanes(), std::vector<uint8_t>(words.parked));
+      domain.given.assign(rules_.lanes(), std::vector<aggregator::GivenResult>(words.given));
+      domain.rows.assign(rules_.lanes(), std::vector<aggregator::TreeRow>(words.rows));
+      domain.holders.assign(rules_.lanes(), std::vector<WorkerSet>(words.rows));
+    }
   } catch (const std::bad_alloc&) {
     return fail(INA_ERR_NO_MEMORY, "the switch is out of memory for its tables");
   }
@@ -149,23 +157,24 @@ Result<void> Resources::take_handles(Job& job) {
   const auto lanes = rules_.lanes();
   const uint64_t words = aggregator::JobSpec::seen_words(job.grant.window, lanes);
   const bool large =
-      words * sizeof(WorkerSet) >= kLargeTableBytes || config_.rules.home == Home::kSpill;
-  const uint64_t mappings = 1 + (large ? kTables * lanes : 0);
+      words * sizeof(WorkerSet) >= kLargeTableBytes || job.home == Home::kSpill;
+  const uint64_t tables = kTables + (job.home == Home::kTree ? kTablesOfTree : 0);
+  const uint64_t mappings = job.domains.size() * (1 + (large ? tables * lanes : 0));
   // The fallback server's connection is not among those that the workers share.
-  const uint64_t connections = config_.rules.home == Home::kDedicated ? 1 : 0;
-  auto share = handles_.take(job.owner(), {mappings, 1 + connections}, mapper_.leaving());
+  const uint64_t connections = job.home == Home::kDedicated ? 1 : 0;
+  auto share = handles_.take(job.owner(), {mappings, job.domains.size() + connections}, mapper_.leaving());
   if (!share) return tl::unexpected(share.error());
   job.share = std::move(*share);
   return {};
 }
 
 void Resources::give_back(Job& job) {
-  drop_worker(job, kFallbackRank);
+  drop_worker(job, kServerPlace);
   for (uint32_t rank = 0; rank < job.workers; ++rank)
-    drop_worker(job, Rank{static_cast<uint8_t>(rank)});
+    drop_worker(job, Rank{static_cast<uint16_t>(rank)});
   admission_.release(job.owner(), job.workers, job.grant);
   for (Job::ResultBuffer& buffer : job.result_buffers) hold(job.owner(), std::move(buffer.region));
-  hold(job.owner(), std::move(job.results));
+  for (Domain& domain : job.domains) hold(job.owner(), std::move(domain.results));
 }
 
 // ---- a worker's
@@ -185,7 +194,7 @@ Result<std::unique_ptr<io::shm::WorkerSession>> Resources::make_session(Job& job
     if (!taken) return tl::unexpected(taken.error());
     share = std::move(*taken);
   }
-  auto session = io::shm::WorkerSession::create(job.geometry, job.results.map.data());
+  auto session = io::shm::WorkerSession::create(job.geometry, job.domain_of(rank).results.map.data());
   if (session) worker.share = std::move(share);
   return session;
 }
@@ -201,7 +210,7 @@ void Resources::drop_worker(Job& job, Rank rank) {
   }
   // A fallback server that is lost has a successor: the job must not end because others have taken
   // up its place meanwhile.
-  Handles::Share kept = rank == kFallbackRank ? std::move(worker.share) : Handles::Share();
+  Handles::Share kept = rank == kServerPlace ? std::move(worker.share) : Handles::Share();
   worker = Job::Worker{};
   worker.share = std::move(kept);
 }

@@ -66,6 +66,7 @@ class Resources {
   Result<void> take_rest(Job& job);
   Result<void> charge(Job& job, uint64_t bytes);
   Result<void> take_tables(Job& job);
+  static Result<void> make_results(Job& job);
   Result<void> take_handles(Job& job);
   void hold(const std::string& owner, io::shm::Region region);
   void credit_held(size_t most);

@@ -47,7 +47,8 @@ void ResultBuffers::on_share(Client& client, const request::ShareResults& messag
 
 void ResultBuffers::share(Job& job) {
   const uint64_t wanted = *job.members[0].wants_results;
-  bool everyone_shares_memory = true;
+  // The domains of a wide job have no memory in common.
+  bool everyone_shares_memory = !job.is_wide();
   for (Job::Worker& member : job.members) {
     if (*member.wants_results != wanted)
       return ending_.end_mismatched(
@@ -124,7 +125,7 @@ void ResultBuffers::add(Job& job, Result<io::shm::Region>& region) {
   } else {
     buffer.region = std::move(*region);
     lanes_.run(command::AddResultBuffer{
-        job.index, {buffer.first_unit, buffer.units, buffer.region.map.data()}});
+        job.index(), {buffer.first_unit, buffer.units, buffer.region.map.data()}});
     tell(job, {.first_unit = buffer.first_unit, .bytes = buffer.bytes()}, {buffer.region.fd.get()});
     logging::info("result buffer made", job.owner())("job", job.name)("id", value(job.id))(
         "bytes", buffer.bytes())("first_unit", buffer.first_unit);
@@ -150,7 +151,7 @@ void ResultBuffers::on_free(Client& client, const request::FreeResults& message)
   if (buffer == job.result_buffers.end()) return;
   buffer->freed.insert(client.rank);
   if (buffer->freed != job.all()) return;
-  lanes_.run(command::RemoveResultBuffer{job.index, first_unit});
+  lanes_.run(command::RemoveResultBuffer{job.index(), first_unit});
   resources_.give_back(job, *buffer);
   job.result_buffers.erase(buffer);
 }

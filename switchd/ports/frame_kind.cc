@@ -59,8 +59,9 @@ Result<std::vector<int>> FrameKind::give(Job& job, Rank, Way& way, control::answ
 Result<void> FrameKind::attach(const Job& job, Rank rank) {
   const Way& way = job.at(rank).way;
   const FrameWay& frames = *way.frames();
-  return lanes_.run_all(command::AttachFrame{.job = job.index,
-                                             .rank = rank,
+  const LanePlace place = job.lane_place(rank);
+  return lanes_.run_all(command::AttachFrame{.job = place.job,
+                                             .rank = place.member,
                                              .frame_port = frames.port,
                                              .address = frames.address,
                                              .job_id = job.id,

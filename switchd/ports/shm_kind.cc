@@ -28,7 +28,7 @@ Result<std::vector<int>> ShmKind::give(Job& job, Rank rank, Way& way,
                                       .rx_depth = job.geometry.rx_depth,
                                       .result_rows = job.geometry.result_rows,
                                       .side_rows = job.geometry.side_rows};
-  std::vector<int> fds = {(*made)->switch_region.fd.get(), job.results.fd.get()};
+  std::vector<int> fds = {(*made)->switch_region.fd.get(), job.domain_of(rank).results.fd.get()};
   for (const Fd& event : (*made)->wake_events) fds.push_back(event.get());
   way.shm()->session = std::move(*made);
   return fds;
@@ -36,8 +36,9 @@ Result<std::vector<int>> ShmKind::give(Job& job, Rank rank, Way& way,
 
 Result<void> ShmKind::attach(const Job& job, Rank rank) {
   const Way& way = job.at(rank).way;
+  const LanePlace place = job.lane_place(rank);
   return lanes_.run_all(command::AttachShm{
-      .job = job.index, .rank = rank, .session = way.shm()->session.get(), .parks = way.parks});
+      .job = place.job, .rank = place.member, .session = way.shm()->session.get(), .parks = way.parks});
 }
 
 std::string ShmKind::lost_text(const Way&, const ConductorConfig& next) const {

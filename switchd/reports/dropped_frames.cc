@@ -25,6 +25,14 @@ std::string text_of(const wire::MacAddress& mac) {
   return text;
 }
 
+/// The worker that is a member of the domain, or the fallback server; nothing: there is none.
+std::optional<Rank> rank_of(const Job& job, const Domain& domain, Rank member) {
+  if (member == kFallbackRank) return kServerPlace;
+  const RankSet ranks = job.ranks_of(domain.index, WorkerSet::of(member));
+  if (ranks.empty()) return std::nullopt;
+  return *ranks.begin();
+}
+
 }  // namespace
 
 /// The lanes' counts of the workers' frames, by rank, and last of the fallback server's.
@@ -32,19 +40,22 @@ std::vector<DroppedFrames::Arrivals> DroppedFrames::arrivals_of(Job& job) const 
   std::vector<Arrivals> arrivals(job.workers + 1);
   const auto has_address = [](const Job::Worker& member) { return member.way.frames() != nullptr; };
   if (!has_address(job.fallback) && std::ranges::none_of(job.members, has_address)) return arrivals;
-  for (const auto& command : lanes_.run(command::FindArrivals{job.index})) {
-    const WorkerSet heard = command.heard & job.all();
-    for (const Rank rank : heard) arrivals[value(rank)].heard = true;
-    for (const PortDrops& drops : command.dropped) {
-      const Rank rank = drops.frames.rank;
-      if (rank != kFallbackRank && value(rank) >= job.workers) continue;
-      if (!has_address(job.at(rank))) continue;
-      Arrivals& of = rank == kFallbackRank ? arrivals.back() : arrivals[value(rank)];
-      of.dropped += drops.frames.count;
-      if (of.most && of.most->frames.count >= drops.frames.count) continue;
-      of.most = drops;
+  for (const Domain& domain : job.workers_domains())
+    for (const auto& command : lanes_.run(command::FindArrivals{domain.index})) {
+      for (const Rank rank : job.ranks_of(domain.index, command.heard))
+        arrivals[value(rank)].heard = true;
+      for (const PortDrops& drops : command.dropped) {
+        const auto rank = rank_of(job, domain, drops.frames.rank);
+        if (!rank || !has_address(job.at(*rank))) continue;
+        // A member's number alone does not say in which domain it is.
+        if (job.is_wide() && job.at(*rank).way.frames()->address.ip != drops.frames.source.ip)
+          continue;
+        Arrivals& of = *rank == kServerPlace ? arrivals.back() : arrivals[value(*rank)];
+        of.dropped += drops.frames.count;
+        if (of.most && of.most->frames.count >= drops.frames.count) continue;
+        of.most = drops;
+      }
     }
-  }
   return arrivals;
 }
 
@@ -86,7 +97,7 @@ std::string DroppedFrames::text(Job& job, Rank rank, const Arrivals& arrivals) c
   const PortDrops& most = *arrivals.most;
   return fmt::format(
       "the switch dropped {} frames of {} on port {}: {}: {}", arrivals.dropped,
-      rank == kFallbackRank ? missing_text({}, true) : fmt::format("rank {}", value(rank)),
+      rank == kServerPlace ? missing_text({}, true) : fmt::format("rank {}", value(rank)),
       config_.frame_ports[most.port].name, name(most.frames.reason), cause(job, rank, most));
 }
 
@@ -94,7 +105,7 @@ std::vector<DroppedFrames::Unheard> DroppedFrames::unheard(Job& job) const {
   std::vector<Unheard> found;
   if (job.state != Job::State::kRunning) return found;
   const auto arrivals = arrivals_of(job);
-  WorkerSet silent;
+  RankSet silent;
   for (uint32_t rank = 0; rank < job.workers; ++rank) {
     if (!job.members[rank].way.frames()) continue;
     const Rank who{static_cast<uint8_t>(rank)};
@@ -106,12 +117,12 @@ std::vector<DroppedFrames::Unheard> DroppedFrames::unheard(Job& job) const {
   }
   // A fallback server may have nothing to say.
   if (arrivals.back().most)
-    found.push_back({kFallbackRank, arrivals.back().most->frames.reason, arrivals.back().dropped,
-                     text(job, kFallbackRank, arrivals.back())});
+    found.push_back({kServerPlace, arrivals.back().most->frames.reason, arrivals.back().dropped,
+                     text(job, kServerPlace, arrivals.back())});
   for (const uint32_t rank : ranks_of(silent)) {
     const auto& port = config_.frame_ports[job.members[rank].way.frames()->port];
     found.push_back(
-        {Rank{static_cast<uint8_t>(rank)}, std::nullopt, 0,
+        {Rank{static_cast<uint16_t>(rank)}, std::nullopt, 0,
          fmt::format(
              "no frame of rank {} has come in by port {}: if it has sent some, a firewall may drop "
              "UDP datagrams to {}, or an MTU on the way is below {}",
@@ -142,8 +153,8 @@ void DroppedFrames::tell(const JobTable& jobs, Nanos now) const {
     if (job.state != Job::State::kRunning || !job.looks.due(now)) continue;
     const auto arrivals = arrivals_of(job);
     for (uint32_t rank = 0; rank < job.workers; ++rank)
-      tell(job, Rank{static_cast<uint8_t>(rank)}, arrivals[rank]);
-    tell(job, kFallbackRank, arrivals.back());
+      tell(job, Rank{static_cast<uint16_t>(rank)}, arrivals[rank]);
+    tell(job, kServerPlace, arrivals.back());
   }
 }
 

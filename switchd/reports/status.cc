@@ -45,15 +45,17 @@ void add_counters(Json& json, const Counters& counters,
   for (const CounterField<Counters>& row : rows) object.emplace(row.text.name, counters.*row.field);
 }
 
-/// Adds the counters of a job over all lanes. `number`: of the job in the snapshots.
+/// Adds the counters of a job over all lanes and domains. `number`: of its first domain in the
+/// snapshots.
 void add_job_counters(Json& json, const Job& job, size_t number,
                       const StatusReport::Snapshots& snapshots) {
   aggregator::JobCounters sum;
-  for (const auto& snapshot : snapshots) {
-    const aggregator::JobCounters& more = snapshot.snapshot.jobs[number].counters;
-    add(sum, more, aggregator::kJobCounterFields);
-    add(sum, more, aggregator::kJobParkingFields);
-  }
+  for (const auto& snapshot : snapshots)
+    for (size_t i = 0; i < job.domains.size(); ++i) {
+      const aggregator::JobCounters& more = snapshot.snapshot.jobs[number + i].counters;
+      add(sum, more, aggregator::kJobCounterFields);
+      add(sum, more, aggregator::kJobParkingFields);
+    }
   add_counters(json, sum, aggregator::kJobCounterFields);
   if (job.grant.in_switch == 0) return;
   add_numbers(json, {{"in_switch", job.grant.in_switch}, {"park_room", job.grant.park_room}});
@@ -179,7 +181,8 @@ StatusReport::Snapshots StatusReport::snapshots(bool find_waiting) const {
   return lanes_.run_each([this, find_waiting](uint32_t) {
     command::TakeSnapshot command{.find_waiting = find_waiting};
     // Here and not in the lane.
-    for (const Job& job : jobs_) command.snapshot.jobs.push_back({job.index});
+    for (const Job& job : jobs_)
+      for (const Domain& domain : job.domains) command.snapshot.jobs.push_back({domain.index});
     command.snapshot.ports.reserve(1 + config_.frame_ports.size());
     command.snapshot.frame_ports.reserve(config_.frame_ports.size());
     return command;
@@ -206,12 +209,13 @@ Json StatusReport::make(bool explain, bool draining) {
   }
   Json jobs = Json::array();
   const Links links = links_of(snapshots);
+  size_t number = 0;
   for (Job& job : jobs_) {
     Json& json = jobs.emplace_back(job_json(job, explain ? &links : nullptr));
-    add_job_counters(json, job, jobs.size() - 1, snapshots);
+    add_job_counters(json, job, number, snapshots);
     // Metrics tell of stragglers. A job without slots is not looked at for it.
-    if (!explain && json["slots_held"] != 0)
-      add_late(oldest_of(job, jobs.size() - 1, snapshots), json);
+    if (!explain && json["slots_held"] != 0) add_late(oldest_of(job, number, snapshots), json);
+    number += job.domains.size();
   }
   Json json = numbers_json({{"schema", kJsonSchema}, {"boots", state_.boots()}});
   json["version"] = INA_PROJECT_VERSION;
@@ -282,7 +286,7 @@ Json StatusReport::tenants_json() const {
 
 Json StatusReport::job_json(Job& job, const Links* explain) const {
   static constexpr const char* kStates[] = {"joining", "running", "leaving", "rejoining"};
-  const WorkerSet attached = job.attached();
+  const RankSet attached = job.attached();
   Json json = numbers_json({{"id", value(job.id)},
                             {"epoch", job.epoch},
                             {"uid", job.uid},
@@ -302,7 +306,8 @@ Json StatusReport::job_json(Job& job, const Links* explain) const {
   if (!job.tenant.empty()) json["tenant"] = job.tenant;
   if (job.reserved_until != 0)
     json["reserved_s"] = std::max<Nanos>(0, job.reserved_until - now_ns()) / 1'000'000'000;
-  if (config_.rules.home == Home::kDedicated) json["fallback_missing"] = !rules_.has_fallback(job);
+  json["home"] = name(job.home);
+  if (job.home == Home::kDedicated) json["fallback_missing"] = !rules_.has_fallback(job);
   if (config_.aggregator.fixed_slots()) {
     json["slots"] = job.grant.slots_per_lane * job.geometry.lanes;
   } else {
@@ -327,21 +332,20 @@ Json StatusReport::peers_json(const Job& job) const {
 }
 
 /// By a snapshot that looked for it in the lanes where the job holds slots.
-std::optional<aggregator::OldestWaiting> StatusReport::oldest_of(const Job& job, size_t number,
-                                                                 const Snapshots& snapshots) const {
-  std::optional<aggregator::OldestWaiting> oldest;
-  for (const auto& snapshot : snapshots) {
-    const JobSnapshot& in_lane = snapshot.snapshot.jobs[number];
-    if (in_lane.counters.slots_held == 0) return wait_reasons_.oldest_of(job);  // in all lanes
-    if (in_lane.waiting && (!oldest || in_lane.waiting->seq < oldest->seq))
-      oldest = in_lane.waiting;
-  }
-  return oldest;
+std::optional<Awaited> StatusReport::oldest_of(const Job& job, size_t number,
+                                               const Snapshots& snapshots) const {
+  OldestAwaited oldest(job);
+  for (const auto& snapshot : snapshots)
+    for (size_t i = 0; i < job.domains.size(); ++i) {
+      const JobSnapshot& in_lane = snapshot.snapshot.jobs[number + i];
+      if (in_lane.counters.slots_held == 0) return wait_reasons_.oldest_of(job);  // in all lanes
+      oldest.add(in_lane.job, in_lane.waiting);
+    }
+  return oldest.get();
 }
 
 /// The oldest fragment, and the workers that it lacks. Nothing: none waits.
-std::optional<WorkerSet> StatusReport::add_late(
-    const std::optional<aggregator::OldestWaiting>& oldest, Json& json) {
+std::optional<RankSet> StatusReport::add_late(const std::optional<Awaited>& oldest, Json& json) {
   if (!oldest) return std::nullopt;
   json["waiting_for"] = ranks_of(oldest->missing);
   json["oldest_fragment"] = oldest->seq.value;
@@ -350,7 +354,7 @@ std::optional<WorkerSet> StatusReport::add_late(
 }
 
 /// Describes the workers that the job waits for, besides their ranks.
-void StatusReport::explain_late(const Job& job, WorkerSet late, const Links& links,
+void StatusReport::explain_late(const Job& job, const RankSet& late, const Links& links,
                                 Json& json) const {
   Json peers = Json::array();
   Json processes = Json::array();
@@ -370,7 +374,7 @@ void StatusReport::explain_late(const Job& job, WorkerSet late, const Links& lin
 
 /// Lists workers besides `late` that cannot run, by how they are held: the next fragments, or the
 /// end, will wait for them.
-void StatusReport::explain_stopped(const Job& job, WorkerSet late, Json& json) const {
+void StatusReport::explain_stopped(const Job& job, const RankSet& late, Json& json) const {
   for (const uint32_t rank : ranks_of(job.attached() - late)) {
     const Job::Worker& worker = job.members[rank];
     const std::string state = worker.client ? process_state(worker.client->peer) : "";
@@ -382,14 +386,14 @@ void StatusReport::explain_stopped(const Job& job, WorkerSet late, Json& json) c
 
 /// The ranks that have called ina_create_group, and those that they wait for.
 void StatusReport::explain_creates(const Job& job, Json& json) {
-  WorkerSet asked, lacking;
+  RankSet asked, lacking;
   for (const Rank rank : job.all())
     for (const control::request::CreateGroup& create : job.members[value(rank)].creates) {
       asked.insert(rank);
       for (const uint32_t member : create.ranks)
         if (std::ranges::find(job.members[member].creates, create) ==
             job.members[member].creates.end())
-          lacking.insert(Rank{static_cast<uint8_t>(member)});
+          lacking.insert(Rank{static_cast<uint16_t>(member)});
     }
   if (lacking.empty()) return;
   json["creating"] = ranks_of(asked);
@@ -403,7 +407,7 @@ void StatusReport::explain_job(Job& job, const Links& links, Json& json) const {
   const bool leaving = job.state == Job::State::kLeaving;
   if (leaving) json["left"] = ranks_of(job.leaving_or_gone());
   const auto asked = [&](const char* key, auto&& asks) {
-    if (const WorkerSet ranks = job.those(asks); !ranks.empty()) json[key] = ranks_of(ranks);
+    if (const RankSet ranks = job.those(asks); !ranks.empty()) json[key] = ranks_of(ranks);
   };
   asked("splitting", [](const Job::Worker& member) { return member.split.has_value(); });
   explain_creates(job, json);
@@ -417,7 +421,7 @@ void StatusReport::explain_job(Job& job, const Links& links, Json& json) const {
   }
   for (const DroppedFrames::Unheard& worker : dropped_.unheard(job)) {
     Json entry = {{"dropped", worker.dropped}, {"text", worker.text}};
-    if (worker.rank != kFallbackRank) entry["rank"] = value(worker.rank);
+    if (worker.rank != kServerPlace) entry["rank"] = value(worker.rank);
     if (worker.reason) entry["reason"] = std::string(name(*worker.reason));
     json["unheard"].push_back(std::move(entry));
   }

@@ -51,13 +51,13 @@ class StatusReport {
   Links links_of(const Snapshots& snapshots) const;
   control::Json job_json(Job& job, const Links* explain) const;
   void explain_job(Job& job, const Links& links, control::Json& json) const;
-  std::optional<aggregator::OldestWaiting> oldest_of(const Job& job, size_t number,
-                                                     const Snapshots& snapshots) const;
-  static std::optional<WorkerSet> add_late(const std::optional<aggregator::OldestWaiting>& oldest,
-                                           control::Json& json);
-  void explain_late(const Job& job, WorkerSet late, const Links& links, control::Json& json) const;
+  std::optional<Awaited> oldest_of(const Job& job, size_t number,
+                                   const Snapshots& snapshots) const;
+  static std::optional<RankSet> add_late(const std::optional<Awaited>& oldest, control::Json& json);
+  void explain_late(const Job& job, const RankSet& late, const Links& links,
+                    control::Json& json) const;
   static void explain_creates(const Job& job, control::Json& json);
-  void explain_stopped(const Job& job, WorkerSet late, control::Json& json) const;
+  void explain_stopped(const Job& job, const RankSet& late, control::Json& json) const;
   control::Json peers_json(const Job& job) const;
   void add_devices(control::Json& ports) const;
   control::Json configuration_json() const;

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "common/logging/record.h"
-#include "switchd/jobs/wait_reasons.h"
 #include "wire/text.h"
 
 namespace ina::switchd {
@@ -50,7 +49,15 @@ const char* text_of(Emission::To to) {
   return "fallback";
 }
 
-Json packet_json(const TraceRecord& record, uint32_t lane, const std::string& port, Nanos began) {
+/// `ranks`: of the members of its domain.
+Json packet_json(const TraceRecord& record, const std::vector<uint32_t>& ranks, uint32_t lane,
+                 const std::string& port, Nanos began) {
+  const auto those = [&](WorkerSet members) {
+    std::vector<uint32_t> found;
+    for (const Rank member : members)
+      if (value(member) < ranks.size()) found.push_back(ranks[value(member)]);
+    return found;
+  };
   const wire::Message& message = record.message;
   const bool dropped = record.fate == Verdict::Fate::kDropped;
   const bool has_slot = record.slot != TraceRecord::kNoSlot;
@@ -64,15 +71,16 @@ Json packet_json(const TraceRecord& record, uint32_t lane, const std::string& po
                {"type", std::string(name(message.type))},
                {"seq", record.seq.value},
                {"elements", message.elements},
-               {"bitmap", ranks_of(message.bitmap)},
+               {"bitmap", those(message.bitmap)},
                {"priority", message.priority},
                {"verdict", text_of(record.fate)},
                {"reason", dropped ? Json(std::string(name(record.reason))) : Json(nullptr)},
                {"slot", has_slot ? Json(record.slot) : Json(nullptr)},
                {"slot_state", has_slot ? Json(aggregator::name(record.state)) : Json(nullptr)},
-               {"held", ranks_of(record.held)},
+               {"held", those(record.held)},
                {"sent", std::move(sent)}};
-  json["rank"] = record.rank == kFallbackRank ? Json(nullptr) : Json(value(record.rank));
+  const bool is_worker = value(record.rank) < ranks.size();
+  json["rank"] = is_worker ? Json(ranks[value(record.rank)]) : Json(nullptr);
   // Questions and answers name no operation.
   const bool names = message.type == wire::Type::kGrad || message.type == wire::Type::kPart ||
                      message.type == wire::Type::kResult;
@@ -100,14 +108,21 @@ tl::expected<uint64_t, AdminError> Tracing::begin(const Job& job, uint32_t packe
               .who = who,
               .label = fmt::format("{}/{}", job.owner(), job.name),
               .job = job.id,
-              .index = job.index,
+              .domains = {},
               .packets = packets,
               .gives_way = gives_way,
               .began = now,
               .asked = now,
               .lanes = {}};
+  std::vector<aggregator::JobIndex> domains;
+  for (const Domain& domain : job.workers_domains()) {
+    domains.push_back(domain.index);
+    TracedDomain& traced = trace.domains.emplace_back(TracedDomain{domain.index, {}});
+    for (const Rank rank : job.ranks_of(domain.index, WorkerSet::first(domain.members)))
+      traced.ranks.push_back(value(rank));
+  }
   for (uint32_t lane = 0; lane < lanes_.count(); ++lane)
-    trace.lanes.push_back(std::make_unique<PacketTrace>(job.index, packets));
+    trace.lanes.push_back(std::make_unique<PacketTrace>(domains, packets));
   trace_ = std::move(trace);
   lanes_.run_each([&](uint32_t lane) { return command::SetTrace{trace_->lanes[lane].get()}; });
   logging::info("packets traced", source)("by", who)("job", trace_->label)("packets", packets);
@@ -138,7 +153,7 @@ AdminAnswer Tracing::get(uint64_t number, bool ends, Nanos now) {
 }
 
 bool Tracing::has_ended(const Trace& trace) const {
-  const Job* const job = jobs_.at(trace.index);
+  const Job* const job = jobs_.at(trace.domains.front().index);
   return !job || job->id != trace.job;
 }
 
@@ -155,8 +170,11 @@ Json Tracing::packets_json(const Trace& trace) const {
   std::ranges::stable_sort(found, {}, [](const auto& one) { return one.first->time; });
   found.resize(std::min<size_t>(found.size(), trace.packets));
   Json packets = Json::array();
-  for (const auto& [record, lane] : found)
-    packets.push_back(packet_json(*record, lane, port_name(record->port), trace.began));
+  for (const auto& [record, lane] : found) {
+    const auto domain = std::ranges::find(trace.domains, record->job, &TracedDomain::index);
+    packets.push_back(
+        packet_json(*record, domain->ranks, lane, port_name(record->port), trace.began));
+  }
   return packets;
 }
 

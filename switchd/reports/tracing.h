@@ -37,12 +37,17 @@ class Tracing {
   AdminAnswer get(uint64_t number, bool ends, Nanos now);
 
  private:
+  /// A domain of the job, and the ranks of its members.
+  struct TracedDomain {
+    aggregator::JobIndex index = 0;
+    std::vector<uint32_t> ranks;
+  };
   struct Trace {
     uint64_t number = 0;
     std::string who;
     std::string label;  ///< of the job: "OWNER/NAME"
     JobId job{};
-    aggregator::JobIndex index = 0;
+    std::vector<TracedDomain> domains;
     uint32_t packets = 0;
     bool gives_way = false;
     Nanos began = 0;
