@@ -178,7 +178,7 @@ TEST_P(SteadyState, PacketPathAllocatesLocksAndCallsTheSystemNever) {
     config.rules.rto_min_ns = config.rules.rto_max_ns = 20'000'000'000;
   };
   std::optional<switchd::PacketTrace> trace;
-  if (GetParam().traced) options.trace = &trace.emplace(kFirstJob, kTracedPackets);
+  if (GetParam().traced) options.trace = &trace.emplace(std::vector{kFirstJob}, kTracedPackets);
   test::TestSwitch sw(options);
 
   // The last rank to arrive runs this, while the others wait.

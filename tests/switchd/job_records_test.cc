@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "tests/support/temp_dir.h"
 
 namespace ina::switchd {
@@ -47,8 +49,8 @@ TEST(JobRecords, AJobComesBackAsItWas) {
   EXPECT_EQ(saved.lanes, 2u);
   EXPECT_EQ(saved.slot_bytes, 1024u);
   EXPECT_EQ(saved.reserved_until, 0);
-  const auto back = job_of(saved, 3);
-  EXPECT_EQ(back->index, 3);
+  const auto back = job_of(saved, std::array<aggregator::JobIndex, 1>{3});
+  EXPECT_EQ(back->index(), 3);
   EXPECT_EQ(back->state, Job::State::kJoining);
   EXPECT_EQ(back->members.size(), 2u);
   // Restore and Resources give it these: its grant and its geometry.
@@ -91,7 +93,7 @@ TEST(JobRecords, AJobIsInTheFileUntilItIsForgotten) {
   EXPECT_EQ(fresh.workers, 4u);
   EXPECT_NE(fresh.key, records.new_job("train", 4).key);
   EXPECT_THAT(state->jobs(), IsEmpty()) << "nothing is written before the job is there";
-  const auto job = job_of(fresh, 0);
+  const auto job = job_of(fresh, std::array<aggregator::JobIndex, 1>{0});
   records.save(*job);
   EXPECT_THAT(state->jobs(), ElementsAre(saved_of(*job, kNow)));
   records.forget(*job);

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "switchd/jobs/job_records.h"
+
 namespace ina::switchd {
 namespace {
 
@@ -16,7 +18,8 @@ class JobTableTest : public testing::Test {
  protected:
   Job& add(uint32_t id, const std::string& owner, const std::string& name, uint32_t root = 0) {
     auto job = std::make_unique<Job>();
-    job->index = table_.free_place();
+    job->domains.resize(1);
+    job->domains[0].index = table_.free_places(1).value().front();
     job->id = JobId{id};
     job->root = JobId{root};
     job->tenant = owner;
@@ -67,12 +70,33 @@ TEST_F(JobTableTest, ATicketIsOneJobs) {
   EXPECT_EQ(table_.find_ticket(""), nullptr) << "a job without a ticket has none, not an empty one";
 }
 
+TEST_F(JobTableTest, AWideJobIsFoundByEachOfItsDomains) {
+  const auto places = table_.free_places(65);
+  ASSERT_TRUE(places) << places.error().text;
+  EXPECT_EQ(places->size(), 3u) << "two for workers, and the root";
+  SavedJob saved;
+  saved.id = 1;
+  saved.workers = 65;
+  Job& wide = table_.add(job_of(saved, *places));
+  for (const auto place : *places) EXPECT_EQ(table_.at(place), &wide);
+  EXPECT_EQ(wide.lane_place(Rank{63}).job, (*places)[0]);
+  EXPECT_EQ(wide.lane_place(Rank{64}).job, (*places)[1]);
+  EXPECT_EQ(wide.lane_place(Rank{64}).member, Rank{0});
+  EXPECT_EQ(wide.ranks_of((*places)[1], WorkerSet::first(1)), RankSet::of(Rank{64}));
+  EXPECT_EQ(wide.ranks_of((*places)[2], WorkerSet::of(Rank{0})), RankSet::first(64));
+  const auto too_many = table_.free_places(65);
+  ASSERT_FALSE(too_many);
+  EXPECT_THAT(too_many.error().text, HasSubstr("1 of them free; it needs 3"));
+  table_.remove(wide);
+  for (const auto place : *places) EXPECT_EQ(table_.at(place), nullptr);
+}
+
 TEST_F(JobTableTest, PlacesAreUsedAgain) {
   for (uint32_t id = 1; id <= 4; ++id) add(id, "alice", "job");
-  const auto place = table_.find(JobId{2})->index;
+  const auto place = table_.find(JobId{2})->index();
   table_.remove(*table_.find(JobId{2}));
   EXPECT_EQ(table_.at(place), nullptr);
-  EXPECT_EQ(table_.free_place(), place);
+  EXPECT_THAT(table_.free_places(1).value(), ElementsAre(place));
   const Job& fifth = add(5, "alice", "job");
   EXPECT_EQ(&fifth, table_.at(place));
   EXPECT_THAT(ids(), ElementsAre(1, 5, 3, 4));

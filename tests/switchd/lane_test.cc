@@ -69,7 +69,7 @@ class LaneTest : public ::testing::Test {
 
   /// A job with all its workers at one port.
   void add_job(aggregator::JobIndex index, uint32_t workers, uint32_t port) {
-    command::AddJob job{.job = index};
+    command::AddJob job{.job = index, .id = JobId{index + 1u}};
     job.spec = job_spec(index, workers);
     run(job);
     for (uint32_t rank = 0; rank < workers; ++rank)
@@ -147,18 +147,20 @@ TEST(JobRules, NoLinkLosesBeforeAWorkerHasAttached) {
   job.grant.window = kWindow;
   job.grant.in_switch = kWindow / 2;
   job.geometry.lanes = 1;
-  job.seen.resize(1);
-  job.placed.resize(1);
-  job.parked.resize(1);
-  job.given.resize(1);
+  Domain& domain = job.domains.emplace_back();
+  domain.members = 2;
+  domain.seen.resize(1);
+  domain.placed.resize(1);
+  domain.parked.resize(1);
+  domain.given.resize(1);
   aggregator::JobSpec spec;
-  rules.fill_spec(job, 0, Seq{}, spec);
+  rules.fill_spec(job, domain, 0, Seq{}, spec);
   EXPECT_FALSE(spec.links_lose);
   EXPECT_TRUE(spec.parkers.empty());
 }
 
 TEST_F(LaneTest, AWorkerByAPortForFramesHasALinkThatLoses) {
-  command::AddJob job{.job = 0};
+  command::AddJob job{.job = 0, .id = JobId{1}};
   job.spec = job_spec(0, 2);
   job.spec.links_lose = false;
   run(job);
@@ -355,7 +357,7 @@ class LaneTraceTest : public LaneTest {
 };
 
 TEST_F(LaneTraceTest, HasThePacketsOfOneJobUntilItIsFull) {
-  PacketTrace written(0, kBurst + 3);
+  PacketTrace written({0}, kBurst + 3);
   trace(&written);
   const Nanos began = now_ns();
   lane_.poll_once();
@@ -382,7 +384,7 @@ TEST_F(LaneTraceTest, HasThePacketsOfOneJobUntilItIsFull) {
 }
 
 TEST_F(LaneTraceTest, SaysWhichSlotAResultCameFrom) {
-  PacketTrace written(0, 2 * kBurst);
+  PacketTrace written({0}, 2 * kBurst);
   trace(&written);
   lane_.poll_once();
   loud_.next.message.rank = loud_.next.rank = Rank{0};
@@ -399,12 +401,12 @@ TEST_F(LaneTraceTest, SaysWhichSlotAResultCameFrom) {
 }
 
 TEST_F(LaneTraceTest, EndsWhenItIsTakenAwayAndWithItsJob) {
-  PacketTrace taken_away(0, 1000);
+  PacketTrace taken_away({0}, 1000);
   trace(&taken_away);
   trace(nullptr);
   lane_.poll_once();
   EXPECT_TRUE(taken_away.records().empty());
-  PacketTrace of_the_job(0, 1000);
+  PacketTrace of_the_job({0}, 1000);
   trace(&of_the_job);
   run(command::RemoveJob{0});
   add_job(0, 2, 0);  // another job at its place

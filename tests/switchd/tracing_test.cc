@@ -31,7 +31,10 @@ class TracingTest : public testing::Test {
   Job& add(uint32_t id, aggregator::JobIndex index, const std::string& name) {
     auto job = std::make_unique<Job>();
     job->id = JobId{id};
-    job->index = index;
+    job->workers = 1;
+    job->domains.resize(1);
+    job->domains[0].index = index;
+    job->domains[0].members = 1;
     job->name = name;
     job->tenant = "red";
     return jobs_.add(std::move(job));
