@@ -10,7 +10,7 @@
 
 namespace ina::client {
 
-static_assert(kMaxWorkers == INA_MAX_WORLD_SIZE);
+static_assert(kMaxRanks == INA_MAX_WORLD_SIZE);
 static_assert(static_cast<int>(DType::kInt8) == INA_INT8 &&
               static_cast<int>(DType::kInt32) == INA_INT32 &&
               static_cast<int>(DType::kInt64) == INA_INT64 &&

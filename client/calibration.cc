@@ -114,14 +114,7 @@ class Probe {
   /// Times a collective of a vector that has a block for each rank.
   Result<int64_t> blocks_ns(Collective collective, size_t elements, int rounds) {
     CollectiveCall call = call_of(collective);
-    const size_t block = std::max<size_t>(elements / ranks_, 1);
-    for (uint32_t rank = 0; rank < ranks_; ++rank) {
-      call.counts[rank] = block;
-      call.displacements[rank] = rank * block;
-      if (collective != Collective::kAllToAll) continue;
-      call.receive_counts[rank] = block;
-      call.receive_displacements[rank] = rank * block;
-    }
+    call.set_even(ranks_, std::max<size_t>(elements / ranks_, 1));
     return median_ns(context_, rounds, [&] { return context_.start(call); });
   }
   /// Brings a tile's rows into two cells and back, on all ranks at once.
@@ -146,9 +139,10 @@ class Probe {
   /// Each rank sends to the next one.
   Result<int64_t> ring_ns(size_t elements, int rounds) {
     CollectiveCall call = call_of(Collective::kPermute);
-    call.counts[0] = elements;
+    call.counts.resize(ranks_);
+    std::ranges::fill(call.counts, elements);
     for (uint32_t rank = 0; rank < ranks_; ++rank)
-      call.destinations[rank] = static_cast<int32_t>((rank + 1) % ranks_);
+      call.destinations.push_back(static_cast<int32_t>((rank + 1) % ranks_));
     return median_ns(context_, rounds, [&] { return context_.start(call); });
   }
 

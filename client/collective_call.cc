@@ -24,6 +24,17 @@ bool has_shares(Collective c) {
 
 }  // namespace
 
+void CollectiveCall::set_even(uint32_t workers, uint64_t count) {
+  const auto fill = [&](Numbers& all_counts, Numbers& places) {
+    all_counts.resize(workers);
+    std::ranges::fill(all_counts, count);
+    places.resize(workers);
+    scheduler::pack(all_counts, places);
+  };
+  fill(counts, displacements);
+  if (collective == Collective::kAllToAll) fill(receive_counts, receive_displacements);
+}
+
 // ---- regions
 
 CallRegions::CallRegions(const CollectiveCall& call, uint32_t workers, uint32_t rank) {
@@ -55,11 +66,13 @@ void CallRegions::add_shares(const CollectiveCall& call, uint32_t workers, uint3
                          (call.collective == Collective::kScatter && root);
   const bool receives_all =
       call.collective == Collective::kAllGather || (call.collective == Collective::kGather && root);
-  if (sends_all || receives_all)
+  if (sends_all || receives_all) {
+    (sends_all ? send : recv).reserve(workers);
     for (uint32_t other = 0; other < workers; ++other) {
       const uint64_t offset = call.displacements[other];
       sends_all ? add_send(offset, call.counts[other]) : add_receive(offset, call.counts[other]);
     }
+  }
   if (!sends_all && call.collective != Collective::kScatter) add_send(0, call.counts[rank]);
   if (!receives_all && call.collective != Collective::kGather) add_receive(0, call.counts[rank]);
   own_send = sends_all ? rank : 0;
@@ -69,6 +82,8 @@ void CallRegions::add_shares(const CollectiveCall& call, uint32_t workers, uint3
 }
 
 void CallRegions::add_all_pairs(const CollectiveCall& call, uint32_t workers, uint32_t rank) {
+  send.reserve(workers);
+  recv.reserve(workers);
   for (uint32_t other = 0; other < workers; ++other) {
     add_send(call.displacements[other], call.counts[other]);
     add_receive(call.receive_displacements[other], call.receive_counts[other]);
@@ -152,8 +167,8 @@ class Checker {
     return {};
   }
   Result<void> all_peers() {
-    std::array<int32_t, kMaxWorkers> sources;
-    sources.fill(scheduler::kNobody);
+    ByRank<int32_t> sources(workers_);
+    std::ranges::fill(sources, scheduler::kNobody);
     for (uint32_t rank = 0; rank < workers_; ++rank) {
       const int32_t destination = call_.destinations[rank];
       if (destination == scheduler::kNobody) continue;
@@ -187,7 +202,7 @@ class Checker {
   Result<void> counts(const CollectiveCall::Numbers& numbers, const char* argument) const {
     uint64_t total = 0;
     const bool matrix = call_.collective == Collective::kAllToAll && !call_.counted;
-    for (uint32_t rank = 0; rank < workers_; ++rank) {
+    for (size_t rank = 0; rank < numbers.size(); ++rank) {
       const uint64_t most = (matrix ? kMostElements / workers_ : kMostElements) - total;
       if (numbers[rank] > most)
         return invalid(std::string(argument) + " " + std::to_string(numbers[rank]) + " of rank " +
@@ -198,7 +213,7 @@ class Checker {
     return {};
   }
   Result<void> places(const CollectiveCall::Numbers& numbers, const char* argument) const {
-    for (uint32_t rank = 0; rank < workers_; ++rank)
+    for (size_t rank = 0; rank < numbers.size(); ++rank)
       if (numbers[rank] > kMostElements)
         return invalid(std::string(argument) + " " + std::to_string(numbers[rank]) + " of rank " +
                        std::to_string(rank) + " exceeds the address space");
@@ -207,23 +222,30 @@ class Checker {
 
   Result<void> memory() const {
     const CallRegions regions(call_, workers_, rank_);
-    const auto any = [](std::span<const Region> of) {
+    const auto any = [](const ByRank<Region>& of) {
       return std::ranges::any_of(of, [](const Region& region) { return region.count != 0; });
     };
-    if (!call_.send && any(regions.sent())) return invalid("send is NULL");
-    if (!call_.recv && any(regions.received())) return invalid("recv is NULL");
-    if (auto fine = received_apart(regions); !fine) return fine;
-    return sent_apart(regions);
+    if (!call_.send && any(regions.send)) return invalid("send is NULL");
+    if (!call_.recv && any(regions.recv)) return invalid("recv is NULL");
+    const Order order = order_of(regions.recv);
+    if (auto fine = received_apart(regions, order); !fine) return fine;
+    return sent_apart(regions, order);
+  }
+  /// Indices of regions that have elements, by the place where they begin.
+  using Order = ByRank<uint32_t>;
+  static Order order_of(const ByRank<Region>& regions) {
+    Order order;
+    order.reserve(regions.size());
+    for (uint32_t at = 0; at < regions.size(); ++at)
+      if (regions[at].count != 0) order.push_back(at);
+    const auto offset = [&](uint32_t at) { return regions[at].offset; };
+    // Mostly they lie in the order of their ranks.
+    if (!std::ranges::is_sorted(order, {}, offset)) std::ranges::sort(order, {}, offset);
+    return order;
   }
   /// Two blocks must not be received to the same place.
-  Result<void> received_apart(const CallRegions& regions) const {
-    std::array<uint8_t, kMaxWorkers> order;
-    size_t used = 0;
-    for (size_t at = 0; at < regions.receives; ++at)
-      if (regions.recv[at].count != 0) order[used++] = static_cast<uint8_t>(at);
-    std::sort(order.begin(), order.begin() + static_cast<ptrdiff_t>(used),
-              [&](size_t a, size_t b) { return regions.recv[a].offset < regions.recv[b].offset; });
-    for (size_t at = 1; at < used; ++at) {
+  Result<void> received_apart(const CallRegions& regions, const Order& order) const {
+    for (size_t at = 1; at < order.size(); ++at) {
       const Region& before = regions.recv[order[at - 1]];
       if (before.offset + before.count > regions.recv[order[at]].offset)
         return invalid("the blocks of ranks " + std::to_string(order[at - 1]) + " and " +
@@ -231,23 +253,28 @@ class Checker {
     }
     return {};
   }
-  /// Sent data may have to be sent again after results have arrived.
-  Result<void> sent_apart(const CallRegions& regions) const {
+  /// Sent data may have to be sent again after results have arrived. `order`: of the received
+  /// regions, which lie apart; so each that is sent meets few of them.
+  Result<void> sent_apart(const CallRegions& regions, const Order& order) const {
+    const uint64_t width = wire_bytes(call_.dtype);
     const auto start = [&](const void* buffer, const Region& region) {
-      return reinterpret_cast<uintptr_t>(buffer) + region.offset * wire_bytes(call_.dtype);
+      return reinterpret_cast<uintptr_t>(buffer) + region.offset * width;
     };
-    for (size_t from = 0; from < regions.sends; ++from)
-      for (size_t to = 0; to < regions.receives; ++to) {
-        const Region& sent = regions.send[from];
-        const Region& received = regions.recv[to];
-        if (sent.count == 0 || received.count == 0) continue;
-        const uintptr_t a = start(call_.send, sent), b = start(call_.recv, received);
-        if (a + sent.count * wire_bytes(call_.dtype) <= b ||
-            b + received.count * wire_bytes(call_.dtype) <= a)
-          continue;
-        if (may_be_same(regions, from, to) && a == b) continue;
+    const auto end_of_received = [&](uint32_t to) {
+      return start(call_.recv, regions.recv[to]) + regions.recv[to].count * width;
+    };
+    for (size_t from = 0; from < regions.send.size(); ++from) {
+      const Region& sent = regions.send[from];
+      if (sent.count == 0) continue;
+      const uintptr_t a = start(call_.send, sent);
+      for (const uint32_t* to = std::ranges::upper_bound(order, a, {}, end_of_received);
+           to != order.end(); ++to) {
+        const uintptr_t b = start(call_.recv, regions.recv[*to]);
+        if (a + sent.count * width <= b) break;
+        if (may_be_same(regions, from, *to) && a == b) continue;
         return invalid(overlap_text());
       }
+    }
     return {};
   }
   static bool may_be_same(const CallRegions& regions, size_t from, size_t to) {
@@ -287,8 +314,8 @@ namespace {
 
 scheduler::BlockTable make_table(const CollectiveCall& call, uint32_t workers,
                                  uint32_t per_fragment) {
-  const std::span counts(call.counts.data(), workers);
-  const std::span displacements(call.displacements.data(), workers);
+  const std::span<const uint64_t> counts(call.counts);
+  const std::span<const uint64_t> displacements(call.displacements);
   const Rank root{static_cast<uint16_t>(call.root)};
   switch (call.collective) {
     case Collective::kReduce:
@@ -305,12 +332,11 @@ scheduler::BlockTable make_table(const CollectiveCall& call, uint32_t workers,
       return scheduler::scatter_blocks(root, counts, displacements, per_fragment);
     case Collective::kAllToAll: {
       const std::vector<uint64_t> all(size_t{workers} * workers, counts[0]);
-      const std::span receive_displacements(call.receive_displacements.data(), workers);
-      return scheduler::all_to_all_blocks(all, displacements, receive_displacements, per_fragment);
+      return scheduler::all_to_all_blocks(all, displacements, call.receive_displacements,
+                                          per_fragment);
     }
     default:
-      return scheduler::permute_blocks(std::span(call.destinations.data(), workers), counts,
-                                       per_fragment);
+      return scheduler::permute_blocks(call.destinations, counts, per_fragment);
   }
 }
 
@@ -324,7 +350,7 @@ std::shared_ptr<const scheduler::BlockTable> CallTables::table_for(const Collect
   key_.assign(
       {static_cast<uint64_t>(call.collective), per_fragment, static_cast<uint64_t>(call.root)});
   const auto add = [&](const auto& numbers) {
-    key_.insert(key_.end(), numbers.begin(), numbers.begin() + workers);
+    key_.insert(key_.end(), numbers.begin(), numbers.end());
   };
   add(call.counts);
   if (has_shares(call.collective)) add(call.displacements);

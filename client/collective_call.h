@@ -2,7 +2,6 @@
 // of blocks that follows from them. All-reduce and barrier are not among them.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -11,14 +10,20 @@
 #include <vector>
 
 #include "common/result.h"
+#include "common/short_vector.h"
 #include "operations/counted_moves.h"
 #include "plans/collectives.h"
 
 namespace ina::client {
 
-/// Counts and displacements are in elements, by rank; those of ranks from `workers` on are 0.
+/// A number for each rank. Those of a job of a single switch need no memory of the heap.
+template <class T>
+using ByRank = ShortVector<T, kMaxWorkers>;
+
+/// Counts and displacements are in elements, by rank: as many as there are workers, if not said
+/// otherwise, and none where the collective has no such argument.
 struct CollectiveCall {
-  using Numbers = std::array<uint64_t, kMaxWorkers>;
+  using Numbers = ByRank<uint64_t>;
 
   std::string_view function;  ///< that was called
   Collective collective{};
@@ -30,16 +35,20 @@ struct CollectiveCall {
   Op op = Op::kSum;
   int root = 0;
   /// Counts by rank. All-to-all: those that are sent. Permute: the same for all ranks. Reduce,
-  /// broadcast, and a send and receive use only the first.
-  Numbers counts{};
-  Numbers displacements{};
-  /// Only all-to-all, and a send and receive, have these; the latter uses only the first.
-  Numbers receive_counts{}, receive_displacements{};
+  /// broadcast, and a send and receive have one.
+  Numbers counts;
+  Numbers displacements;
+  /// Only all-to-all, and a send and receive, have these; the latter has one count.
+  Numbers receive_counts, receive_displacements;
   /// Each rank knows its own counts alone (CountedMoves).
   bool counted = false;
-  std::array<int32_t, kMaxWorkers> destinations{};  ///< of permute
+  ByRank<int32_t> destinations;  ///< of permute
   /// Only permute, and a send and receive, have these; permute knows them once it was checked.
   int32_t destination = scheduler::kNobody, source = scheduler::kNobody;
+
+  /// Each of `workers` has this count, and the blocks lie one after the other. Throws
+  /// std::bad_alloc.
+  void set_even(uint32_t workers, uint64_t count);
 };
 
 /// The regions of `send` and `recv` from which a rank sends and to which it receives.
@@ -50,11 +59,7 @@ struct CallRegions {
   };
   CallRegions(const CollectiveCall& call, uint32_t workers, uint32_t rank);
 
-  std::span<const Region> sent() const { return {send.data(), sends}; }
-  std::span<const Region> received() const { return {recv.data(), receives}; }
-
-  std::array<Region, kMaxWorkers> send{}, recv{};
-  size_t sends = 0, receives = 0;
+  ByRank<Region> send, recv;
   /// Indices of the regions of `send` and `recv` that may be the same memory, a rank's own block,
   /// if the collective has one.
   size_t own_send = 0, own_receive = 0;
@@ -63,8 +68,8 @@ struct CallRegions {
   bool copies_own = false;
 
  private:
-  void add_send(uint64_t offset, uint64_t count) { send[sends++] = {offset, count}; }
-  void add_receive(uint64_t offset, uint64_t count) { recv[receives++] = {offset, count}; }
+  void add_send(uint64_t offset, uint64_t count) { send.push_back({offset, count}); }
+  void add_receive(uint64_t offset, uint64_t count) { recv.push_back({offset, count}); }
   void add_shares(const CollectiveCall& call, uint32_t workers, uint32_t rank);
   void add_all_pairs(const CollectiveCall& call, uint32_t workers, uint32_t rank);
   void add_pair(int32_t destination, uint64_t sent, int32_t source, uint64_t received,

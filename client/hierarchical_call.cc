@@ -32,12 +32,9 @@ Result<CheckedTypes> check(const HierarchicalCall& call, uint32_t ranks, uint32_
     // The rules are those of a rank that alone has the sum.
     alike.collective = Collective::kReduce;
     alike.root = static_cast<int>(rank);
-    alike.counts[0] = call.count;
+    alike.counts.push_back(call.count);
   } else {
-    for (uint32_t other = 0; other < ranks; ++other) {
-      alike.counts[other] = alike.receive_counts[other] = call.count;
-      alike.displacements[other] = alike.receive_displacements[other] = other * call.count;
-    }
+    alike.set_even(ranks, call.count);
   }
   if (auto fine = check(alike, ranks, rank); !fine) return tl::unexpected(fine.error());
   if (reproducible && !is_moved(flat(call.collective)) && is_float(alike.dtype) &&

@@ -5,6 +5,7 @@
 
 #include "client/collective_call.h"
 #include "client/hierarchy.h"
+#include "wire/rank_set.h"
 #include "wire/text.h"
 
 namespace ina::client {
@@ -50,10 +51,7 @@ Result<std::vector<int64_t>> tell(Context& all, int64_t own) {
   call.send = &own;
   call.recv = told.data();
   call.dtype_number = static_cast<int>(DType::kInt64);
-  for (size_t rank = 0; rank < told.size(); ++rank) {
-    call.counts[rank] = 1;
-    call.displacements[rank] = rank;
-  }
+  call.set_even(all.settings().world_size, 1);
   const auto started = all.start(call);
   if (!started) return tl::unexpected(started.error());
   if (const int status = all.wait(*started, 0, true).status; status != INA_OK)
@@ -71,8 +69,8 @@ int64_t fingerprint(const Topology& topology) {
 Result<void> compare(const std::vector<int64_t>& told, const Error& own) {
   if (own.status != INA_OK) return tl::unexpected(own);
   const auto ranks_with = [&](int64_t number) {
-    WorkerSet with;
-    for (const Rank rank : WorkerSet::first(static_cast<uint32_t>(told.size())))
+    RankSet with;
+    for (const Rank rank : RankSet::first(static_cast<uint32_t>(told.size())))
       if (told[value(rank)] == number) with.insert(rank);
     return wire::ranks_text(with);
   };

@@ -1,6 +1,5 @@
 // The C ABI of the collectives other than all-reduce and barrier, and of completion that nobody
 // waits for. Nothing thrown gets past this file.
-#include <algorithm>
 #include <concepts>
 
 #include "client/collective_call.h"
@@ -54,15 +53,12 @@ class Arguments {
   }
   /// One count for all.
   Arguments& count(size_t count) {
-    call_.counts[0] = count;
+    call_.counts.push_back(count);
     return *this;
   }
   /// Each rank has this count, and the blocks lie one after the other.
   Arguments& even(size_t count) {
-    fill(call_.counts, count);
-    fill(call_.receive_counts, call_.collective == Collective::kAllToAll ? count : 0);
-    place(call_.displacements, call_.counts, nullptr);
-    place(call_.receive_displacements, call_.receive_counts, nullptr);
+    call_.set_even(workers_, count);
     return *this;
   }
   /// `displacements` NULL: one after the other.
@@ -82,15 +78,15 @@ class Arguments {
   }
   Arguments& destinations(const int* destinations) {
     if (destinations)
-      std::copy_n(destinations, workers_, call_.destinations.begin());
+      call_.destinations.append({destinations, workers_});
     else
       missing_ = "destinations";
     return *this;
   }
   Arguments& pair(size_t send_count, int destination, size_t recv_count, int source) {
     call_.counted = true;
-    call_.counts[0] = destination == INA_NOBODY ? 0 : send_count;
-    call_.receive_counts[0] = source == INA_NOBODY ? 0 : recv_count;
+    call_.counts.push_back(destination == INA_NOBODY ? 0 : send_count);
+    call_.receive_counts.push_back(source == INA_NOBODY ? 0 : recv_count);
     call_.destination = destination;
     call_.source = source;
     return *this;
@@ -104,18 +100,16 @@ class Arguments {
 
  private:
   using Numbers = CollectiveCall::Numbers;
-  void fill(Numbers& numbers, size_t count) const { std::fill_n(numbers.begin(), workers_, count); }
   void take(Numbers& numbers, const size_t* given, const char* name) {
     if (given)
-      std::copy_n(given, workers_, numbers.begin());
+      numbers.append({given, workers_});
     else
       missing_ = name;
   }
   void place(Numbers& displacements, const Numbers& counts, const size_t* given) const {
-    if (given)
-      std::copy_n(given, workers_, displacements.begin());
-    else
-      ina::scheduler::pack({counts.data(), workers_}, {displacements.data(), workers_});
+    if (given) return displacements.append({given, workers_});
+    displacements.resize(workers_);
+    ina::scheduler::pack(counts, displacements);
   }
 
   const uint32_t workers_;

@@ -53,12 +53,11 @@ Operation* Operations::submit_counted(const OperationSpec& spec, const Collectiv
                                       Nanos now) {
   const EngineConfig& config = link_.engine().config();
   if (!counted_) counted_.emplace(executor(), config.rank, settings_.world_size, config.slot_bytes);
-  const size_t workers = spec.collective == Collective::kAllToAll ? settings_.world_size : 1;
   OwnCounts counts;
-  counts.send = {call.counts.data(), workers};
-  counts.receive = {call.receive_counts.data(), workers};
-  counts.send_displacements = {call.displacements.data(), workers};
-  counts.receive_displacements = {call.receive_displacements.data(), workers};
+  counts.send = call.counts;
+  counts.receive = call.receive_counts;
+  counts.send_displacements = call.displacements;
+  counts.receive_displacements = call.receive_displacements;
   counts.destination = call.destination;
   counts.source = call.source;
   return counted_->start(spec, counts, now);

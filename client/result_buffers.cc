@@ -74,7 +74,7 @@ Result<void> ResultBuffers::aim(OperationSpec& spec, const CollectiveCall& call)
   const auto invalid = [&](const std::string& text) {
     return fail(INA_ERR_INVALID, std::string(call.function) + ": " + text);
   };
-  for (const CallRegions::Region& region : regions.received()) {
+  for (const CallRegions::Region& region : regions.recv) {
     if (region.count == 0) continue;
     const size_t offset = region.offset * wire_bytes(spec.dtype);
     const size_t bytes = region.count * wire_bytes(spec.dtype);

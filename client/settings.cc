@@ -145,7 +145,7 @@ Result<void> resolve_place(const ina_config& c, const Environment& environment,
   const auto owner = first_of(environment, {"INA_JOB_OWNER"});
   settings.job_owner = owner ? owner->value : "";
   const auto world =
-      field("world_size", c.world_size, c.world_size != -1, 1, kMaxWorkers, environment,
+      field("world_size", c.world_size, c.world_size != -1, 1, kMaxRanks, environment,
             {"INA_WORLD_SIZE", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"},
             std::nullopt);
   if (!world) return tl::unexpected(world.error());

@@ -27,11 +27,11 @@ std::span<std::byte> written(const CollectiveCall& call, uint32_t workers, uint3
   const auto* const send = static_cast<const std::byte*>(call.send);
   auto* const recv = static_cast<std::byte*>(call.recv);
   uint64_t first = UINT64_MAX, end = 0;
-  for (size_t i = 0; i < regions.received().size(); ++i) {
-    const CallRegions::Region& region = regions.received()[i];
+  for (size_t i = 0; i < regions.recv.size(); ++i) {
+    const CallRegions::Region& region = regions.recv[i];
     // In place: what is moved there is there.
     const bool own =
-        is_moved(call.collective) && i == regions.own_receive && regions.sends != 0 &&
+        is_moved(call.collective) && i == regions.own_receive && !regions.send.empty() &&
         recv + region.offset * width == send + regions.send[regions.own_send].offset * width;
     if (region.count == 0 || own) continue;
     first = std::min(first, region.offset);

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "wire/rank_set.h"
 #include "wire/text.h"
-#include "wire/worker_set.h"
 
 namespace ina::client {
 
@@ -20,8 +20,8 @@ inline std::string disagreement_text(const std::byte* hashes, uint32_t ranks,
     return hash;
   };
   const auto text_of = [&](uint64_t hash) {
-    WorkerSet with = {};
-    for (const Rank rank : WorkerSet::first(ranks))
+    RankSet with;
+    for (const Rank rank : RankSet::first(ranks))
       if (hash_of(value(rank)) == hash) with.insert(rank);
     return wire::ranks_text(with) + " started " + std::string(started) + " with plan hash " +
            wire::hex_text(hash, 16);

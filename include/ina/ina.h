@@ -52,8 +52,8 @@ extern "C" {
 #define INA_VERSION_MINOR 1
 #define INA_VERSION_PATCH 0
 
-/* The most ranks of a job. */
-#define INA_MAX_WORLD_SIZE 64
+/* The most ranks of a job. A switch may have a lower limit, and refuses larger jobs then. */
+#define INA_MAX_WORLD_SIZE 4096
 
 typedef enum ina_status INA_INT {
   INA_OK = 0,
