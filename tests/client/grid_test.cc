@@ -112,6 +112,35 @@ TEST(GridOfManyRanks, IsAsTheModelSaysWithUnevenAndNoCounts) {
   on_ranks(sw, 64, [](Context& context, int) { UnevenGrid(context.get()).run({1}); });
 }
 
+/// More ranks than a switch has bits: their domains are jobs of its lanes.
+class GridOfAWideJob : public testing::TestWithParam<uint32_t> {
+ protected:
+  test::SwitchOptions options() const {
+    return {.slots = 256,
+            .slot_bytes = 256,
+            .lanes = GetParam(),
+            .conductor = [](switchd::ConductorConfig& config) {
+              config.aggregator.policy.kind = PolicyKind::kEsa;
+            }};
+  }
+};
+
+TEST_P(GridOfAWideJob, IsAsTheModelSays) {
+  TestSwitch sw(options());
+  on_ranks(sw, 70, [](Context& context, int) {
+    CollectiveGrid grid(context.get());
+    grid.run({0, 1, 65});
+    grid.many_at_once();
+  });
+}
+
+TEST_P(GridOfAWideJob, IsAsTheModelSaysWithUnevenAndNoCounts) {
+  TestSwitch sw(options());
+  on_ranks(sw, 70, [](Context& context, int) { UnevenGrid(context.get()).run({1}); });
+}
+
+INSTANTIATE_TEST_SUITE_P(Lanes, GridOfAWideJob, testing::Values(1, 2));
+
 TEST(GridOfLargeOperations, IsAsTheModelSays) {
   TestSwitch sw({.slots = 1024, .slot_bytes = 8192, .slots_per_job = 512});
   on_ranks(sw, 2, [](Context& context, int) {
