@@ -28,12 +28,17 @@ constexpr int kMaxPending = 1024;
 // Descriptors of this process itself: its socket and signals, a pipe to each child, standard
 // streams.
 constexpr rlim_t kOwnDescriptors = 32;
-// Limits for one user whose children hang. More requests than kMaxPendingAsks are refused. Once
-// kBatch descriptors wait to be closed, up to kMostChildrenPerUser children may close them.
+// One user's requests are never all that fit. Once a child of the user hangs, more than
+// kMaxPendingAsks are refused: without that, the workers of a large job may come all at once.
+constexpr int kMostAsksOfUser = kMaxPending / 2;
 constexpr int kMaxPendingAsks = 64;
+// Once kBatch descriptors of a user wait to be closed, up to kMostChildrenPerUser children may
+// close them.
 constexpr int kBatch = 128;
 constexpr int kMostChildrenPerUser = 2 * Doorman::kChildrenPerUser;
-// A child that takes no longer than this is no sign of anything.
+// A child that takes no longer hangs not, and a request that waits no longer for one that hangs is
+// not refused.
+constexpr int64_t kHangMs = 500;
 constexpr int64_t kPatienceMs = 2'000;
 // The kernel's SCM_MAX_FD.
 constexpr size_t kMostDescriptors = 253;
@@ -108,6 +113,7 @@ class Office {
     pid_t pid = 0;
     uid_t user = 0;
     int64_t cpu_ns = 0;  ///< of this process, for it
+    int64_t since_ms = 0;
   };
 
   void reap() {
@@ -154,6 +160,11 @@ class Office {
     for (int i = 0; i < child_count_; ++i) count += children_[i].user == user;
     return count;
   }
+  bool hangs(uid_t user, int64_t now) const {
+    for (int i = 0; i < child_count_; ++i)
+      if (children_[i].user == user && now - children_[i].since_ms > kHangMs) return true;
+    return false;
+  }
   int pending_of(uid_t user, Kind kind) const {
     int count = 0;
     for (int i = 0; i < pending_count_; ++i)
@@ -180,8 +191,10 @@ class Office {
       remove(i);
       return i;
     }
-    if (now - pending.since_ms > kPatienceMs ||
-        pending_of(pending.user, Kind::kAsk) > kMaxPendingAsks) {
+    const int asks = pending_of(pending.user, Kind::kAsk);
+    if (asks > kMostAsksOfUser ||
+        (hangs(pending.user, now) &&
+         (now - pending.since_ms > kPatienceMs || asks > kMaxPendingAsks))) {
       answer(pending.token, INA_ERR_REFUSED,
              "descriptors that this user sent before cannot be closed: end what keeps them");
       // Its connection may be the last descriptor by now.
@@ -248,7 +261,7 @@ class Office {
     ::close(go[0]);
     for (int i = first; i < end; ++i) ::close(pending_[i].connection);  // the child has them
     ::close(go[1]);
-    children_[child_count_++] = {pid, pending_[first].user, cpu_ns() - began_ns};
+    children_[child_count_++] = {pid, pending_[first].user, cpu_ns() - began_ns, now_ms()};
     return true;
   }
 
