@@ -148,7 +148,7 @@ int call(ina_context* context, const Call& what, const void* send, void* recv) {
     case Collective::kAllToAll:
       return ina_all_to_all(context, send, recv, block, what.dtype, what.timeout_us);
     case Collective::kPermute: {
-      std::array<int, 64> destinations{};
+      std::array<int, INA_MAX_WORLD_SIZE> destinations;  // only those of ranks are touched
       for (int r = 0; r < ranks; ++r) destinations[static_cast<size_t>(r)] = (r + 1) % ranks;
       return ina_permute(context, send, recv, what.whole, what.dtype, destinations.data(),
                          what.timeout_us);
