@@ -144,8 +144,8 @@ class Launcher {
 
   uint64_t total_progress() const {
     uint64_t total = 0;
-    for (const SharedArea::Rank& rank : area_.ranks)
-      total += rank.progress.load(std::memory_order_relaxed);
+    for (int rank = 0; rank < options_.ranks; ++rank)
+      total += area_.ranks[rank].progress.load(std::memory_order_relaxed);
     return total;
   }
 
@@ -185,7 +185,7 @@ class Launcher {
 };
 
 int run_forked(Options& options) {
-  const auto area = map_shared_area();
+  const auto area = map_shared_area(options.ranks);
   if (!area) throw std::runtime_error("no memory for the ranks' shared area");
   if (options.job.empty()) options.job = fmt::format("ina-perf-{}", getpid());
   return Launcher(options, *area).run();

@@ -173,16 +173,14 @@ class CountedMoves::Move final : public Executor::Kernels {
     const uint32_t per_fragment = elements_per_fragment(Collective::kPermute, dtype);
     std::vector<uint64_t>& key = all_.key_;
     key.assign({static_cast<uint64_t>(Collective::kPermute), per_fragment});
-    int32_t destinations[kMaxWorkers];
-    for (uint64_t rank = 0; rank < all_.workers_; ++rank) {
-      destinations[rank] = static_cast<int32_t>(told.peer(rank, kDestination));
-      key.push_back(told.at(rank, kSendCount));
-    }
-    for (uint64_t rank = 0; rank < all_.workers_; ++rank)
-      key.push_back(told.at(rank, kDestination));
+    for (const uint32_t word : {kSendCount, kDestination})
+      for (uint64_t rank = 0; rank < all_.workers_; ++rank) key.push_back(told.at(rank, word));
     return all_.tables_.find_or_make(key, [&] {
-      return scheduler::permute_blocks({destinations, all_.workers_},
-                                       std::span(key).subspan(2, all_.workers_), per_fragment);
+      std::vector<int32_t> destinations(all_.workers_);
+      for (uint64_t rank = 0; rank < all_.workers_; ++rank)
+        destinations[rank] = static_cast<int32_t>(told.peer(rank, kDestination));
+      return scheduler::permute_blocks(destinations, std::span(key).subspan(2, all_.workers_),
+                                       per_fragment);
     });
   }
 

@@ -334,13 +334,15 @@ SpecialBits specials_of(DType dtype) {
 }
 
 constexpr int32_t kNanClass = 1;
-constexpr int32_t kInfinityClass = 1 << 8;
-constexpr int32_t kNegativeInfinityClass = 1 << 16;
+constexpr int32_t kInfinityClass = 2;
+constexpr int32_t kNegativeInfinityClass = 4;
+/// The most workers whose largest quantised values are below 2^(31 - headroom).
+constexpr uint32_t kMostBelow = 128;
 
 }  // namespace
 
 uint32_t headroom_bits(uint32_t workers) {
-  return static_cast<uint32_t>(std::bit_width(workers - 1));
+  return static_cast<uint32_t>(std::bit_width(workers > kMostBelow ? workers : workers - 1));
 }
 
 void block_exponents(DType dtype, const std::byte* values, size_t count, int8_t* exponents,
@@ -409,9 +411,9 @@ void put_specials(DType dtype, const int32_t* classes, size_t count, std::byte* 
   const size_t bytes = wire_bytes(dtype);
   for (size_t i = 0; i < count; ++i) {
     if (classes[i] == 0) continue;
-    const bool nan = (classes[i] & 0xFF) != 0;
-    const bool infinity = (classes[i] & 0xFF00) != 0;
-    const bool negative = (classes[i] & 0xFF0000) != 0;
+    const bool nan = (classes[i] & kNanClass) != 0;
+    const bool infinity = (classes[i] & kInfinityClass) != 0;
+    const bool negative = (classes[i] & kNegativeInfinityClass) != 0;
     const uint32_t bits = nan || (infinity && negative) ? special.nan
                           : infinity                    ? special.infinity
                                                         : special.negative_infinity;

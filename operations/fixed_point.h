@@ -5,16 +5,19 @@
 // A tensor is cut into blocks of kBlockElements. A block's exponent E is the largest biased float32
 // exponent (0..254) of its finite values over all workers, so |x| < 2^(E - 126). Every worker sends
 // q = rint(x * 2^k), k = 157 - headroom - E, where 2^headroom >= workers. Then |q| <= 2^(31 -
-// headroom) - 2, even for the largest mantissa, and no sum of q overflows.
+// headroom) - 2 up to a headroom of 6, even for the largest mantissa, and no sum of q overflows.
+// From a headroom of 8 on, the largest mantissa is rounded up to 2^(31 - headroom). So 2^headroom >
+// workers there.
 //
 // Error: each q is off by at most 1/2. So the sum of N workers, before its one rounding, is off by
 // at most N * 2^(headroom - 31) * M. M >= 2^(E - 127) is the largest finite magnitude in the block
-// over all workers. That is 2^-29 * M for 2 workers, 2^-19 * M for 64. A value is exact if its
-// exponent is at least E - 7 + headroom (float32; E - 23 + headroom for bfloat16, E - 20 + headroom
-// for float16). The largest always are, and all denormals where E = 0.
+// over all workers. That is 2^-29 * M for 2 workers, 2^-19 * M for 64, 2^-6 * M for 4096. A value
+// is exact if its exponent is at least E - 7 + headroom (float32; E - 23 + headroom for bfloat16, E
+// - 20 + headroom for float16). The largest are with up to 128 workers, and all denormals where E =
+// 0 and the headroom is at most 8.
 //
-// NaN and Inf have no place in a sum of integers: they count as 0 there, and their blocks' elements
-// are counted by class instead. A sum that is zero is +0.
+// NaN and Inf have no place in a sum of integers: they count as 0 there, and the ranks tell each
+// other the classes of their blocks' elements instead. A sum that is zero is +0.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +33,7 @@ constexpr size_t blocks_of(size_t elements) {
   return (elements + kBlockElements - 1) / kBlockElements;
 }
 
-/// Bits that the sum of `workers` (1..64) numbers may need more than one of them.
+/// Bits that the sum of `workers` (1..kMaxRanks) numbers may need more than one of them.
 uint32_t headroom_bits(uint32_t workers);
 
 /// Data types that the functions below take: float32, bfloat16, float16.
@@ -51,20 +54,20 @@ void block_exponents(DType dtype, const std::byte* values, size_t count, int8_t*
 void quantise(DType dtype, const std::byte* values, size_t count, const int8_t* exponents,
               uint32_t headroom, int32_t* fixed);
 
-/// values[i] = fixed[i] * 2^-k / divisor (1..64), rounded once to nearest even. Returns true if one
-/// became Inf.
+/// values[i] = fixed[i] * 2^-k / divisor (1..kMaxRanks), rounded once to nearest even. Returns true
+/// if one became Inf.
 bool dequantise(DType dtype, const int32_t* fixed, size_t count, const int8_t* exponents,
                 uint32_t headroom, uint32_t divisor, std::byte* values);
 
-/// classes[i] = 1 << 0 for NaN, 1 << 8 for Inf, 1 << 16 for -Inf, otherwise 0. Sums of up to 64
-/// workers' classes stay apart.
+/// classes[i] = 1 for NaN, 2 for Inf, 4 for -Inf, otherwise 0. The bitwise or of all workers' says
+/// which there are.
 void classify(DType dtype, const std::byte* values, size_t count, int32_t* classes);
 
 /// fixed[i] = 0 wherever classes[i] says that the sum is not finite.
 void clear_specials(const int32_t* classes, size_t count, int32_t* fixed);
 
-/// values[i] = NaN, Inf or -Inf where the sum of classes says so, by IEEE 754: a NaN, or both Infs,
-/// make a NaN. There is one NaN per data type, the positive quiet one.
+/// values[i] = NaN, Inf or -Inf where all workers' classes say so, by IEEE 754: a NaN, or both
+/// Infs, make a NaN. There is one NaN per data type, the positive quiet one.
 void put_specials(DType dtype, const int32_t* classes, size_t count, std::byte* values);
 
 /// Name of the instruction set in use; for tests.

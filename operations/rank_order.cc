@@ -1,7 +1,6 @@
 #include "operations/rank_order.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <vector>
 
@@ -49,16 +48,17 @@ class RankOrder::Shares {
       : workers_(job.workers),
         width_(wire_bytes(spec.dtype)),
         per_fragment_(elements_per_fragment(Collective::kAllToAll, spec.dtype, job.slot_bytes)),
-        chunk_bytes_(job.chunk_bytes),
+        chunk_bytes_(job.chunk_bytes * (job.workers > kMaxWorkers ? kManyRanksFactor : 1)),
         is_small_(spec.elements <= per_fragment_ &&
-                  spec.elements * width_ * workers_ <= chunk_bytes_) {
-    if (spec.collective == Collective::kReduceScatter)
-      for (const Block& block : spec.blocks->blocks())
-        shares_[block.receiver - 1u] = {block.send_offset, block.elements, block.receive_offset};
-    else
-      divide(spec);
-    uint64_t largest = 0;
-    for (const Share& share : shares_) largest = std::max(largest, share.elements);
+                  spec.elements * width_ * workers_ <= chunk_bytes_),
+        elements_(spec.elements),
+        receive_offset_(spec.blocks ? spec.blocks->blocks().front().receive_offset : 0),
+        scattered_(spec.collective == Collective::kReduceScatter ? spec.blocks.get() : nullptr) {
+    uint64_t largest = even_share();
+    if (scattered_) {
+      largest = 0;
+      for (const Block& block : scattered_->blocks()) largest = std::max(largest, block.elements);
+    }
     part_elements_ = elements_of_part(largest);
     chunks_ = (largest + part_elements_ - 1) / part_elements_;
     row_bytes_ = round_up((is_small_ ? spec.elements : part_elements_) * width_, 64);
@@ -72,9 +72,26 @@ class RankOrder::Shares {
   uint64_t row_bytes() const { return row_bytes_; }
   /// Scratch memory of a chunk: a row for each rank.
   uint64_t slot_bytes() const { return workers_ * row_bytes_; }
-  const Share& whole(uint64_t rank) const { return shares_[rank]; }
-  Share part(uint64_t rank, uint64_t chunk) const {
-    const Share& share = shares_[rank];
+  /// A rank's share of the whole tensor. A reduce-scatter's is searched for.
+  Share whole(uint64_t rank) const {
+    if (!scattered_) {
+      const uint64_t first = std::min(elements_, rank * even_share());
+      return {first, std::min(even_share(), elements_ - first), receive_offset_ + first};
+    }
+    const auto found = std::ranges::find(scattered_->blocks(), role(rank),
+                                         [](const Block& b) { return b.receiver; });
+    return found == scattered_->blocks().end() ? Share() : share_of(*found);
+  }
+  std::vector<Share> wholes() const {
+    std::vector<Share> shares(workers_);
+    if (scattered_)
+      for (const Block& block : scattered_->blocks()) shares[block.receiver - 1u] = share_of(block);
+    else
+      for (uint64_t rank = 0; rank < workers_; ++rank) shares[rank] = whole(rank);
+    return shares;
+  }
+  /// The part of a share that belongs to a chunk.
+  Share part(const Share& share, uint64_t chunk) const {
     const uint64_t before = std::min(share.elements, first_of(chunk));
     return {share.first + before, std::min(part_elements_, share.elements - before),
             share.receive_offset + before};
@@ -83,13 +100,10 @@ class RankOrder::Shares {
   uint64_t first_of(uint64_t chunk) const { return chunk * part_elements_; }
 
  private:
-  void divide(const OperationSpec& spec) {
-    const uint64_t most = (spec.elements + workers_ - 1) / workers_;
-    const uint64_t offset = spec.blocks ? spec.blocks->blocks().front().receive_offset : 0;
-    for (uint64_t rank = 0; rank < workers_; ++rank) {
-      const uint64_t first = std::min(spec.elements, rank * most);
-      shares_[rank] = {first, std::min(most, spec.elements - first), offset + first};
-    }
+  /// Of the first ranks, where the tensor is not scattered.
+  uint64_t even_share() const { return (elements_ + workers_ - 1) / workers_; }
+  static Share share_of(const Block& block) {
+    return {block.send_offset, block.elements, block.receive_offset};
   }
   /// Whole fragments where memory allows that; and so small that there are chunks to overlap.
   uint64_t elements_of_part(uint64_t largest) const {
@@ -105,7 +119,9 @@ class RankOrder::Shares {
   const uint32_t per_fragment_;
   const uint64_t chunk_bytes_;
   const bool is_small_;
-  std::array<Share, kMaxWorkers> shares_{};
+  const uint64_t elements_;
+  const uint64_t receive_offset_;      ///< of the first share
+  const BlockTable* const scattered_;  ///< the shares of a reduce-scatter
   uint64_t part_elements_ = 0;
   uint64_t chunks_ = 0;
   uint64_t row_bytes_ = 0;
@@ -115,7 +131,11 @@ class RankOrder::Shares {
 class RankOrder::Planner {
  public:
   Planner(const OperationSpec& spec, const Job& job)
-      : spec_(spec), rank_(value(job.rank)), shares_(spec, job), hash_(hash_of(spec)) {
+      : spec_(spec),
+        rank_(value(job.rank)),
+        shares_(spec, job),
+        wholes_(shares_.wholes()),
+        hash_(hash_of(spec)) {
     if (spec.collective == Collective::kReduce) receiver_ = spec.blocks->blocks().front().receiver;
   }
 
@@ -149,6 +169,7 @@ class RankOrder::Planner {
     schedule_.add(Compute{kReduceAll}, {told});
   }
 
+  Share part(uint64_t rank, uint64_t chunk) const { return shares_.part(wholes_[rank], chunk); }
   uint64_t slot_of(uint64_t chunk) const { return chunk % kSlots * shares_.slot_bytes(); }
 
   void add_exchange(uint64_t chunk) {
@@ -178,8 +199,7 @@ class RankOrder::Planner {
   /// Tables do not depend on where in its share a part lies.
   bool is_like_before(uint64_t chunk) const {
     for (uint64_t rank = 0; rank < shares_.workers(); ++rank)
-      if (shares_.part(rank, chunk).elements != shares_.part(rank, chunk - 1).elements)
-        return false;
+      if (part(rank, chunk).elements != part(rank, chunk - 1).elements) return false;
     return true;
   }
 
@@ -190,8 +210,8 @@ class RankOrder::Planner {
     for (uint64_t step = 1; step < workers; ++step)
       for (uint64_t source = 0; source < workers; ++source) {
         const uint64_t owner = (source + step) % workers;
-        blocks.push_back({.elements = shares_.part(owner, chunk).elements,
-                          .send_offset = shares_.whole(owner).first,
+        blocks.push_back({.elements = part(owner, chunk).elements,
+                          .send_offset = wholes_[owner].first,
                           .receive_offset = source * (shares_.row_bytes() / shares_.width()),
                           .source = role(source),
                           .receiver = role(owner)});
@@ -203,8 +223,8 @@ class RankOrder::Planner {
     std::vector<Block> blocks;
     for (uint64_t rank = 0; rank < shares_.workers(); ++rank)
       if (role(rank) != receiver_)
-        blocks.push_back({.elements = shares_.part(rank, chunk).elements,
-                          .receive_offset = shares_.whole(rank).receive_offset,
+        blocks.push_back({.elements = part(rank, chunk).elements,
+                          .receive_offset = wholes_[rank].receive_offset,
                           .source = role(rank),
                           .receiver = receiver_});
     return table(gathering(), blocks);
@@ -215,7 +235,7 @@ class RankOrder::Planner {
   }
   std::shared_ptr<const BlockTable> table(Collective collective,
                                           const std::vector<Block>& blocks) const {
-    const Rank root{static_cast<uint8_t>(receiver_ == 0 ? 0 : receiver_ - 1)};
+    const Rank root{static_cast<uint16_t>(receiver_ == 0 ? 0 : receiver_ - 1)};
     return std::make_shared<const BlockTable>(scheduler::interleaved_blocks(
         blocks, shares_.per_fragment(), wire::blocks_fingerprint(collective, root, hash_)));
   }
@@ -232,15 +252,17 @@ class RankOrder::Planner {
   const OperationSpec& spec_;
   const uint64_t rank_;
   const Shares shares_;
+  const std::vector<Share> wholes_;  ///< by rank
   const uint64_t hash_;
-  uint8_t receiver_ = 0;                                 ///< of the result: 0, or 1 + the root
+  uint16_t receiver_ = 0;                                ///< of the result: 0, or 1 + the root
   std::shared_ptr<const BlockTable> exchange_, gather_;  ///< of the chunk before
   std::vector<Schedule::Stage> exchanges_;               ///< by chunk
   std::vector<Schedule::Stage> done_;  ///< by chunk: the last that needs its scratch memory
   Schedule schedule_;
 };
 
-RankOrder::RankOrder(Executor& executor, const Job& job) : executor_(executor), job_(job) {}
+RankOrder::RankOrder(Executor& executor, const Job& job)
+    : executor_(executor), job_(job), payloads_(job.workers) {}
 
 bool RankOrder::handles(const OperationSpec& spec, uint32_t workers) {
   if (workers <= 2 || spec.collective == Collective::kBarrier || is_moved(spec.collective) ||
@@ -281,7 +303,7 @@ void RankOrder::run(const Compute& compute, const Executor::Frame& frame) {
       spec.blocks->blocks().front().receiver != role(value(job_.rank)))
     return;
   for (uint64_t rank = 0; rank < job_.workers; ++rank) {
-    const Share part = shares.part(rank, compute.argument);
+    const Share part = shares.part(shares.whole(rank), compute.argument);
     check(spec.dtype, spec.recv + part.receive_offset * shares.width(), part.elements);
   }
 }
@@ -310,7 +332,7 @@ void RankOrder::reduce_all(const Executor::Frame& frame, const Shares& shares) {
 void RankOrder::reduce_part(const Executor::Frame& frame, const Shares& shares, uint64_t chunk) {
   const OperationSpec& spec = frame.spec();
   const uint64_t rank = value(job_.rank);
-  const Share part = shares.part(rank, chunk);
+  const Share part = shares.part(shares.whole(rank), chunk);
   if (part.elements == 0) return;
   std::byte* const rows = frame.scratch() + chunk % kSlots * shares.slot_bytes();
   std::byte* const result = rows + rank * shares.row_bytes();
@@ -327,15 +349,14 @@ void RankOrder::reduce_part(const Executor::Frame& frame, const Shares& shares, 
 /// `count` elements from the tensor's `first` on. `rows`: the others' contributions, at the ranks'
 /// multiples of `row_bytes`. `result`: not the caller's `send`, which may be its `recv`.
 void RankOrder::reduce(const Executor::Frame& frame, uint64_t first, uint64_t count,
-                       std::byte* rows, uint64_t row_bytes, std::byte* result) const {
+                       std::byte* rows, uint64_t row_bytes, std::byte* result) {
   const OperationSpec& spec = frame.spec();
-  std::array<const std::byte*, kMaxWorkers> payloads;
   for (uint64_t rank = 0; rank < job_.workers; ++rank)
-    payloads[rank] = rank == value(job_.rank) ? spec.send + first * wire_bytes(spec.dtype)
-                                              : rows + rank * row_bytes;
+    payloads_[rank] = rank == value(job_.rank) ? spec.send + first * wire_bytes(spec.dtype)
+                                               : rows + rank * row_bytes;
   const uint32_t divisor = spec.op == Op::kAvg ? job_.workers : 1;
   aggregator::kernels(spec.dtype, spec.op)
-      .finish_all(result, nullptr, payloads.data(), job_.workers, count, divisor);
+      .finish_all(result, nullptr, payloads_.data(), job_.workers, count, divisor);
 }
 
 void RankOrder::check(DType dtype, const std::byte* results, uint64_t count) {

@@ -16,6 +16,7 @@
 
 #include <list>
 #include <memory>
+#include <vector>
 
 #include "operations/executor.h"
 
@@ -27,13 +28,16 @@ class RankOrder final : private Executor::Kernels {
   /// Chunks of a tensor that are under way at a time, and the scratch memory of each, about.
   static constexpr uint64_t kSlots = 4;
   static constexpr uint64_t kChunkBytes = uint64_t{512} << 10;
+  /// So many times as much for jobs of more than kMaxWorkers ranks: an all-to-all has a fragment
+  /// for each pair of ranks, of which full ones are fewer.
+  static constexpr uint64_t kManyRanksFactor = 8;
 
   /// The job's shape, as far as a plan depends on it.
   struct Job {
     uint32_t workers = 1;
     Rank rank{};
     uint32_t slot_bytes = 0;
-    uint64_t chunk_bytes = kChunkBytes;  ///< alike on all ranks
+    uint64_t chunk_bytes = kChunkBytes;  ///< alike on all ranks; of a job of few
   };
   /// `executor` must outlive it.
   RankOrder(Executor& executor, const Job& job);
@@ -78,12 +82,13 @@ class RankOrder final : private Executor::Kernels {
   void reduce_all(const Executor::Frame& frame, const Shares& shares);
   void reduce_part(const Executor::Frame& frame, const Shares& shares, uint64_t chunk);
   void reduce(const Executor::Frame& frame, uint64_t first, uint64_t count, std::byte* rows,
-              uint64_t row_bytes, std::byte* result) const;
+              uint64_t row_bytes, std::byte* result);
   void check(DType dtype, const std::byte* results, uint64_t count);
 
   Executor& executor_;
   const Job job_;
-  std::list<Plan> plans_;  ///< the last used first
+  std::list<Plan> plans_;                   ///< the last used first
+  std::vector<const std::byte*> payloads_;  ///< by rank; for one reduction
   uint64_t overflows_ = 0;
 };
 

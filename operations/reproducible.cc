@@ -92,7 +92,7 @@ class Planner {
     sum.blocks = blocks_in(chunk);
     const Schedule::Stage fixed = schedule_.add(sum, {kernel});
     const Schedule::Stage classes =
-        schedule_.add(operate(chunk, DType::kInt32, Op::kSum, elements, layout_.classes), {kernel});
+        schedule_.add(operate(chunk, DType::kInt32, Op::kBor, elements, layout_.classes), {kernel});
     finish_.push_back(schedule_.add(Compute{kernels_[2], chunk}, {fixed, classes}));
   }
 

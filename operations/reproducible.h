@@ -5,7 +5,7 @@
 // A tensor is cut into chunks. For each, three operations:
 //   E  max, int8: per block of 256 elements the largest exponent, and whether it has a NaN or Inf
 //   V  sum, int32: the values in fixed point, scaled by their block's exponent
-//   S  sum, int32: of the blocks with a NaN or Inf, their classes; skipped if there is none
+//   S  bitwise or, int32: of the blocks with a NaN or Inf, their classes; skipped if there is none
 // The results of E are the same on all ranks, so the ranks agree on V's scale and S's size. They
 // are a Schedule, whose operations have the order E0 E1 V0 S0 E2 V1 S1 E3 ... This order is the
 // same on all ranks, and keeps one chunk on its way while another one's exponents are awaited. E's

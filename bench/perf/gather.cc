@@ -5,15 +5,12 @@
 #include <time.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <stdexcept>
 #include <string>
 
 namespace ina::perf {
 namespace {
-
-void unmap(SharedArea* area) {
-  munmap(area, sizeof(SharedArea));
-}
 
 class MappingGather : public Gather {
  public:
@@ -87,12 +84,17 @@ class AllreduceGather : public Gather {
 
 }  // namespace
 
-std::unique_ptr<SharedArea, void (*)(SharedArea*)> map_shared_area() {
-  void* memory =
-      mmap(nullptr, sizeof(SharedArea), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return {nullptr, unmap};
+void UnmapSharedArea::operator()(SharedArea* area) const {
+  munmap(area, bytes);
+}
+
+std::unique_ptr<SharedArea, UnmapSharedArea> map_shared_area(int ranks) {
+  const size_t bytes =
+      offsetof(SharedArea, ranks) + static_cast<size_t>(ranks) * sizeof(SharedArea::Rank);
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
   // A fresh mapping is zeros, as every field must be at the start.
-  return {static_cast<SharedArea*>(memory), unmap};
+  return {static_cast<SharedArea*>(memory), UnmapSharedArea{bytes}};
 }
 
 std::unique_ptr<Gather> gather_by_mapping(SharedArea& area, int rank, int ranks) {

@@ -33,7 +33,8 @@ class Gather {
   }
 };
 
-/// Memory of all forked ranks and their parent. Each rank writes its own Rank only.
+/// Memory of all forked ranks and their parent. Each rank writes its own Rank only. There is memory
+/// for as many ranks as map_shared_area() was asked for.
 struct SharedArea {
   struct alignas(64) Rank {
     std::atomic<uint64_t> progress;  ///< written by the rank, read by the parent's watchdog
@@ -45,8 +46,13 @@ struct SharedArea {
   Rank ranks[kMaxRanks];
 };
 
-/// An anonymous shared mapping, zeroed. Null when there is no memory.
-std::unique_ptr<SharedArea, void (*)(SharedArea*)> map_shared_area();
+struct UnmapSharedArea {
+  void operator()(SharedArea* area) const;
+  size_t bytes = 0;
+};
+
+/// An anonymous shared mapping for `ranks`, zeroed. Null when there is no memory.
+std::unique_ptr<SharedArea, UnmapSharedArea> map_shared_area(int ranks);
 
 /// Between forked ranks. Waits by yielding and sleeping; the parent ends it if a rank dies.
 std::unique_ptr<Gather> gather_by_mapping(SharedArea& area, int rank, int ranks);

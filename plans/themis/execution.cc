@@ -87,9 +87,9 @@ Result<void> Execution::check() const {
   if (plan_->requests.empty() || plan_->requests.size() != job_.elements.size())
     return invalid("it has " + std::to_string(plan_->requests.size()) + " collectives, of " +
                    std::to_string(job_.elements.size()) + " the elements are known");
-  if (ranks_ > kMaxWorkers)
+  if (ranks_ > kMaxRanks)
     return invalid("it has " + std::to_string(ranks_) + " ranks, of which a job has " +
-                   std::to_string(kMaxWorkers) + " at most");
+                   std::to_string(kMaxRanks) + " at most");
   for (const themis::Chunk& chunk : plan_->chunks)
     if (chunk.request >= plan_->requests.size())
       return invalid("a chunk is of none of its collectives");

@@ -561,7 +561,7 @@ void AdminCommands::add_create() {
   command_line::App* made =
       add("create", "Reserves a job, and prints the ticket that its workers need", create);
   made->add_option("name", wanted.name, "Its name")->required()->check(utf8());
-  made->add_option("--workers", wanted.workers, fmt::format("How many, 1..{}", kMaxWorkers))
+  made->add_option("--workers", wanted.workers, fmt::format("How many, 1..{}", kMaxRanks))
       ->required();
   made->add_option("--tenant", wanted.tenant,
                    "Whose it is: the tenant of a token or certificate, or uid:NUMBER [you]")

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <numeric>
 
 #include "aggregator/kernels.h"
@@ -85,14 +86,14 @@ Bytes add_in_fixed_point(const PlannedOperation& plan, uint32_t workers) {
     for (size_t b = 0; b < blocks; ++b) exponents[b] = std::max(exponents[b], own[b]);
   }
   std::vector<int32_t> sum(count), classes(count), next(count);
-  const auto add = [&](std::vector<int32_t>& to) {
-    std::ranges::transform(to, next, to.begin(), std::plus());
+  const auto add = [&](std::vector<int32_t>& to, auto op) {
+    std::ranges::transform(to, next, to.begin(), op);
   };
   for (uint32_t rank = 0; rank < workers; ++rank) {
     quantise(plan.dtype, plan.inputs[rank].data(), count, exponents.data(), headroom, next.data());
-    add(sum);
+    add(sum, std::plus());
     classify(plan.dtype, plan.inputs[rank].data(), count, next.data());
-    add(classes);
+    add(classes, std::bit_or());
   }
   clear_specials(classes.data(), count, sum.data());
   Bytes result(count * wire_bytes(plan.dtype));

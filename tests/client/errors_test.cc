@@ -114,8 +114,8 @@ TEST(Errors, UnknownUrlSaysWhatIsKnown) {
 TEST(Errors, ConfigOutOfRangeNamesFieldAndRange) {
   Worker worker;
   EXPECT_THAT(worker.join("shm:/x", 5, 4).text, HasSubstr("ina_config.rank: 5 is not in 0..3"));
-  EXPECT_THAT(worker.join("shm:/x", 0, 65).text,
-              HasSubstr("ina_config.world_size: 65 is not in 1..64"));
+  EXPECT_THAT(worker.join("shm:/x", 0, 4097).text,
+              HasSubstr("ina_config.world_size: 4097 is not in 1..4096"));
 }
 
 TEST(Errors, JoinTimesOutNamingTheMissingRanks) {

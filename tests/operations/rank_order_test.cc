@@ -39,7 +39,7 @@ std::shared_ptr<const Schedule> plan(const OperationSpec& spec, uint32_t workers
   Executor executor({}, 0);
   RankOrder ranks(
       executor,
-      {.workers = workers, .rank = Rank{static_cast<uint8_t>(rank)}, .slot_bytes = kSlotBytes});
+      {.workers = workers, .rank = Rank{static_cast<uint16_t>(rank)}, .slot_bytes = kSlotBytes});
   return ranks.schedule_for(spec);
 }
 
@@ -82,8 +82,8 @@ TEST(RankOrder, HandlesWhatIntegersCannotCarry) {
 
 /// The costs that docs/reproducible.md states.
 TEST(RankOrder, MovesWhatTheDocumentSays) {
-  for (const uint32_t n : {3u, 8u, 64u}) {
-    const uint64_t share = 100'000, whole = n * share;
+  for (const uint32_t n : {3u, 8u, 64u, 200u}) {
+    const uint64_t share = n > kMaxWorkers ? 3'000 : 100'000, whole = n * share;
     const std::vector<uint64_t> counts(n, share);
     for (uint32_t rank : {0u, 1u, n - 1}) {
       const auto moved = [&](Collective collective) {
@@ -126,6 +126,39 @@ TEST(RankOrder, OneFragmentTakesOneRoundTrip) {
           3)
           .operations,
       1);
+}
+
+/// Full fragments, of which there is one for each pair of ranks.
+TEST(RankOrder, ManyRanksExchangeFullFragments) {
+  constexpr uint64_t kRanks = 256, kFragment = 1024;
+  const auto schedule = plan(
+      spec_of(Collective::kAllReduce, DType::kFloat64, Op::kSum, kRanks * kFragment), kRanks, 255);
+  const auto* exchange = std::get_if<Operate>(&schedule->work(0));
+  ASSERT_NE(exchange, nullptr);
+  EXPECT_EQ(exchange->collective, Collective::kAllToAll);
+  EXPECT_EQ(exchange->blocks->fragments(), kRanks * (kRanks - 1));
+  EXPECT_EQ(exchange->blocks->elements(), exchange->blocks->fragments() * kFragment);
+  EXPECT_LE(schedule->scratch_bytes(),
+            RankOrder::kSlots * RankOrder::kManyRanksFactor * RankOrder::kChunkBytes);
+}
+
+/// The last ranks are those that fewer bits would confuse with the first.
+TEST(RankOrder, AllRanksOfManyHaveTheirRoles) {
+  constexpr uint32_t kRanks = 300;
+  const std::vector<uint64_t> counts(kRanks, 2000);
+  OperationSpec to_last = spec_of(Collective::kReduce, DType::kFloat64, Op::kSum, 600'000);
+  to_last.blocks = std::make_shared<const scheduler::BlockTable>(
+      scheduler::reduce_blocks(Rank{299}, 600'000, 1024));
+  for (const uint32_t rank : {0u, 43u, 299u}) {
+    const Moved to_root = moved_by(*plan(to_last, kRanks, rank), rank);
+    EXPECT_EQ(to_root.down, rank == 299 ? 2 * (600'000 - 2000) : 600'000 - 2000) << rank;
+    const Moved shares = moved_by(
+        *plan(spec_of(Collective::kReduceScatter, DType::kFloat64, Op::kSum, 600'000, counts),
+              kRanks, rank),
+        rank);
+    EXPECT_EQ(shares.up, 600'000 - 2000) << rank;
+    EXPECT_EQ(shares.down, 600'000 - 2000) << rank;
+  }
 }
 
 /// With any shares of the ranks: also all at one rank.

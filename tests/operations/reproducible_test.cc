@@ -134,6 +134,8 @@ class FakeJob {
           result[j] = from[j];
         else if (op == Op::kMax)
           result[j] = std::max(result[j], from[j]);
+        else if (op == Op::kBor)
+          result[j] = static_cast<T>(result[j] | from[j]);
         else
           ASSERT_FALSE(__builtin_add_overflow(result[j], from[j], &result[j]));
       }
@@ -233,9 +235,9 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 constexpr size_t kManyChunks = 5 * Reproducible::kMaxChunkElements + 77;
 
 TEST(Reproducible, SumsAnyCount) {
-  for (const size_t workers : {1, 2, 5, 64})
+  for (const size_t workers : {1, 2, 5, 64, 100})
     for (const size_t count : {size_t{1}, size_t{255}, size_t{257}, size_t{5000}, kManyChunks}) {
-      if (workers == 64 && count > 5000) continue;
+      if (workers >= 64 && count > 5000) continue;
       const Tensors inputs = similar_values(workers, count, 1);
       for (const Op op : {Op::kSum, Op::kAvg}) {
         const std::vector<float> result = all_reduce(inputs, op, 2);
@@ -287,6 +289,27 @@ TEST(Reproducible, SpecialValuesPropagate) {
     else
       ASSERT_EQ(result[i], static_cast<float>(sum)) << i;
   }
+}
+
+/// More of them than a byte counts.
+TEST(Reproducible, SpecialValuesOfManyRanksPropagate) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  Tensors inputs(300, std::vector<float>(3, 1.0f));
+  for (auto& input : inputs) {
+    input[0] = kInf;
+    input[1] = -kInf;
+  }
+  const std::vector<float> result = all_reduce(inputs, Op::kSum, 4);
+  EXPECT_EQ(result, (std::vector<float>{kInf, -kInf, 300.0f}));
+}
+
+/// The largest mantissa of float32 is rounded up, and so is the sum of as many as fit.
+TEST(Reproducible, SumsOfManyRanksDoNotOverflow) {
+  constexpr float kLargest = 0x1.fffffep10f;
+  const Tensors inputs(256, std::vector<float>{kLargest, -kLargest});
+  const std::vector<float> result = all_reduce(inputs, Op::kSum, 4);
+  EXPECT_NEAR(result[0], 256 * kLargest, 1e-6 * 256 * kLargest);
+  EXPECT_EQ(result[1], -result[0]);
 }
 
 TEST(Reproducible, OverflowIsReported) {

@@ -490,6 +490,20 @@ TEST(ThemisExecution, SeveralCollectivesInOnePlanAreEachTheirOwn) {
   }
 }
 
+TEST(ThemisExecution, MoreRanksThanASwitchHasMembers) {
+  Cases cases(20261208);
+  const Topology topology{
+      .name = "wide",
+      .dimensions = {dimension(DimensionKind::kRing, 13, 1), dimension(DimensionKind::kIna, 2, 3),
+                     dimension(DimensionKind::kRing, 5, 2)}};
+  for (const Collective collective : {Collective::kAllReduce, Collective::kReduceScatter,
+                                      Collective::kAllGather, Collective::kAllToAll}) {
+    SCOPED_TRACE(name(collective));
+    const Given given{collective, 7, false};
+    expect_collectives(random_plan(topology, {given.request(130)}, cases), {given});
+  }
+}
+
 // From five stages on, one takes the scratch memory that another sent from.
 TEST(ThemisExecution, AllToAllsOfManyStagesKeepWhatIsStillNeeded) {
   Cases cases(20261128);
@@ -540,11 +554,11 @@ TEST(ThemisExecution, PlansThatCannotBeCarriedOutAreRefused) {
   bad.chunks[2].request = 1;
   EXPECT_THAT(complaint(bad), HasSubstr("a chunk is of none of its collectives"));
   bad = plan({.name = "large",
-              .dimensions = {dimension(DimensionKind::kRing, 13, 1),
-                             dimension(DimensionKind::kRing, 5, 1)}},
-             {{.bytes = 65 * 4}})
+              .dimensions = {dimension(DimensionKind::kRing, 241, 1),
+                             dimension(DimensionKind::kRing, 17, 1)}},
+             {{.bytes = 4097 * 4}})
             .plan;
-  EXPECT_THAT(complaint(bad), HasSubstr("65 ranks"));
+  EXPECT_THAT(complaint(bad), HasSubstr("4097 ranks, of which a job has 4096 at most"));
 }
 
 }  // namespace
