@@ -299,6 +299,7 @@ void describe(Fields& fields, request::Join& join) {
   if (!describe_member(fields, join.member)) return;
   fields.optional("window_bytes", join.window_bytes);
   fields.optional("settings", join.settings);
+  fields.optional("ranks", join.ranks);
 }
 template <class Fields>
 void describe(Fields& fields, request::Rejoin& rejoin) {
@@ -311,6 +312,16 @@ void describe(Fields& fields, request::Rejoin& rejoin) {
   fields.defaulted("buffers_shared", rejoin.buffers_shared);
   fields.defaulted("splits", rejoin.splits);
   fields.optional("held", rejoin.held);
+  fields.optional("ranks", rejoin.ranks);
+}
+template <class Fields>
+void describe(Fields& fields, request::Ranks& message) {
+  fields.required("ranks", message.ranks);
+}
+template <class Fields>
+void describe(Fields& fields, request::PeerLeft& message) {
+  fields.required("rank", message.rank);
+  fields.required("operations", message.operations);
 }
 template <class Fields>
 void describe(Fields& fields, request::Register& message) {
@@ -348,6 +359,7 @@ template <class Fields>
 void describe(Fields& fields, request::Abort& abort) {
   fields.defaulted("text", abort.text);
   fields.optional("lost", abort.lost);
+  fields.optional("status", abort.status);
 }
 template <class Fields>
 void describe(Fields& fields, request::Mismatch& mismatch) {

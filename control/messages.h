@@ -75,6 +75,9 @@ struct Join {
   Member member;
   std::optional<uint64_t> window_bytes = std::nullopt;  ///< none or 0: as granted
   Settings settings = {};
+  /// Of a switch below, which is one member for all these: runs of ranks, as pairs of the first one
+  /// and the one behind the last. `rank` means nothing then.
+  std::vector<uint32_t> ranks = {};
   bool operator==(const Join&) const = default;
 };
 struct Rejoin {
@@ -90,7 +93,21 @@ struct Rejoin {
   /// In a tree: the fragments whose results the member has, as pairs: the first one, and the one
   /// behind the last.
   std::vector<uint64_t> held = {};
+  std::vector<uint32_t> ranks = {};  ///< as of Join
   bool operator==(const Rejoin&) const = default;
+};
+/// The workers that have joined at a switch below, or below that: as of Join.
+struct Ranks {
+  static constexpr const char* kType = "ranks";
+  std::vector<uint32_t> ranks;
+  bool operator==(const Ranks&) const = default;
+};
+/// Of a switch: a worker there, or below, has said goodbye (Leave).
+struct PeerLeft {
+  static constexpr const char* kType = "peer_left";
+  uint32_t rank = 0;
+  uint32_t operations = 0;
+  bool operator==(const PeerLeft&) const = default;
 };
 struct Attach {
   static constexpr const char* kType = "attach";
@@ -141,6 +158,8 @@ struct Abort {
   static constexpr const char* kType = "abort";
   std::string text = "a worker gave up";
   std::optional<uint32_t> lost = std::nullopt;  ///< the rank that it waits for in vain
+  /// Of a switch: the job has ended there, with this.
+  std::optional<ina_status> status = std::nullopt;
   bool operator==(const Abort&) const = default;
 };
 /// Contributions that met in the sender's fallback do not belong together.
@@ -280,7 +299,7 @@ struct Unknown {
   bool operator==(const Unknown&) const = default;
 };
 
-using Message = std::variant<Join, Rejoin, Attach, Register, Unregister, ShareResults, FreeResults,
+using Message = std::variant<Join, Rejoin, Ranks, PeerLeft, Attach, Register, Unregister, ShareResults, FreeResults,
                              Split, CreateGroup, Leave, Abort, Mismatch, Explain, Status, Trace,
                              Serve, NextJob, JoinFallback, CreateJob, AbortJob, KickWorker, Drain,
                              Undrain, GetDrain, GetSlots, Reload, GetPolicy, SetPolicy, Unknown>;

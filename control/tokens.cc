@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
 
@@ -72,6 +73,16 @@ std::string tenant_problem(std::string_view tenant) {
       std::ranges::all_of(tenant, is_tenant_character))
     return {};
   return "the tenant is not 1..31 of letters, digits, '_', '-', '.'";
+}
+
+std::optional<uid_t> uid_of(const std::string& owner) {
+  constexpr std::string_view kUser = "uid:";
+  if (!owner.starts_with(kUser)) return std::nullopt;
+  uid_t uid = 0;
+  const char* end = owner.data() + owner.size();
+  const auto [stop, error] = std::from_chars(owner.data() + kUser.size(), end, uid);
+  if (error != std::errc() || stop != end || uid == static_cast<uid_t>(-1)) return std::nullopt;
+  return uid;
 }
 
 bool equal_in_constant_time(std::string_view known, std::string_view shown) {

@@ -2,6 +2,8 @@
 // socket has.
 #pragma once
 
+#include <sys/types.h>
+
 #include <functional>
 #include <optional>
 #include <string>
@@ -42,6 +44,9 @@ class TokenTable {
 
 /// The problem of a tenant's name; empty: none.
 std::string tenant_problem(std::string_view tenant);
+
+/// The number of "uid:1000"; nothing if it is something else.
+std::optional<uid_t> uid_of(const std::string& owner);
 
 /// True if the texts are equal; the time depends on the length of `shown` only.
 bool equal_in_constant_time(std::string_view known, std::string_view shown);

@@ -17,7 +17,7 @@ struct Job;
 /// The control connection of a worker, of a fallback server, of its part in one job, or of an
 /// administrator.
 struct Client {
-  enum class Role { kWorker, kServer, kFallback, kAdministrator };
+  enum class Role { kWorker, kSwitch, kServer, kFallback, kAdministrator };
   /// kAdministrator: kJoined once it has asked for something.
   enum class State { kNew, kJoined, kAttached, kLeaving, kEnded };
   control::Connection connection;

@@ -49,7 +49,7 @@ Conductor::Conductor(ConductorConfig config, StateFile state, std::vector<LaneLi
       port_watch_(config_, lanes_),
       status_(config_, state_, lanes_, rules_, resources_, jobs_, services_.wait_reasons, dropped_,
               port_watch_, now_ns()),
-      workers_(control(), services_, status_, doorman_),
+      workers_(control(), services_, status_, doorman_, events_.uplinks),
       users_(control(), services_, status_, workers_.departures()) {
   for (LaneLink* lane : lanes_) lane->set_conductor_event(events_.lanes.fd());
 }
@@ -81,7 +81,7 @@ Result<void> Conductor::open() {
 
 Result<void> Conductor::watch_events() {
   std::vector<int> fds = {events_.stop.fd(), events_.reload.fd(), events_.lanes.fd(),
-                          admin_.event_fd(), resources_.mapper().fd()};
+                          events_.uplinks.fd(), admin_.event_fd(), resources_.mapper().fd()};
   if (doorman_) fds.push_back(doorman_->fd());
   for (const int fd : fds)
     if (auto watched = epoll_.watch(fd); !watched) return watched;
@@ -123,7 +123,7 @@ void Conductor::run() {
 /// their workers to come back are not, before all of them are.
 void Conductor::begin_reserved_jobs() {
   for (Job& job : jobs_)
-    if (job.state == Job::State::kJoining) services_.lane_jobs.add(job, Seq{});
+    if (job.state == Job::State::kJoining && !job.spread) services_.lane_jobs.add(job, Seq{});
 }
 
 /// How long the next turn may wait for events.
@@ -147,6 +147,9 @@ void Conductor::serve(int fd, bool& stopping) {
     events_.lanes.drain();
     on_lane_events();
     workers_.on_lane_events(now_ns());
+  } else if (fd == events_.uplinks.fd()) {
+    events_.uplinks.drain();
+    workers_.on_uplinks();
   } else if (fd == admin_.event_fd()) {
     admin_.serve(
         [this](admin::Question question) { return users_.administration.answer(question); });

@@ -1,6 +1,19 @@
 #include "switchd/conductor_config.h"
 
+#include <sstream>
+
 namespace ina::switchd {
+
+bool ConductorConfig::is_switch_below(const std::string& owner) const {
+  std::istringstream names(control.switches_below);
+  for (std::string name; std::getline(names, name, ',');) {
+    const size_t first = name.find_first_not_of(' ');
+    if (first != std::string::npos &&
+        name.substr(first, name.find_last_not_of(' ') + 1 - first) == owner)
+      return true;
+  }
+  return false;
+}
 
 std::vector<FramePortInfo> frame_ports_of(const config::Config& config) {
   std::vector<FramePortInfo> ports;
@@ -16,6 +29,7 @@ std::vector<FramePortInfo> frame_ports_of(const config::Config& config) {
 ConductorConfig conductor_config(const config::Config& config,
                                  std::vector<FramePortInfo> frame_ports) {
   ConductorConfig c{.control = config.control,
+                    .uplink = config.uplink,
                     .admin = {},
                     .switchd = config.switchd,
                     .aggregator = config.aggregator,

@@ -28,6 +28,7 @@ struct FramePortInfo {
 struct ConductorConfig {
   // Sections of the configuration, as they were read.
   config::ControlConfig control;
+  config::UplinkConfig uplink;
   config::AdminConfig admin;  ///< `socket`: the path itself; empty, as `listen`: none
   config::SwitchConfig switchd;
   config::AggregatorConfig aggregator;
@@ -62,6 +63,10 @@ struct ConductorConfig {
   std::function<void()> heartbeat = {};
   Nanos heartbeat_ns = 0;
 
+  /// Jobs may be spread over switches above or below this one.
+  bool spreads() const { return !uplink.url.empty() || !control.switches_below.empty(); }
+  /// True if `owner` is one of control.switches_below.
+  bool is_switch_below(const std::string& owner) const;
   /// Straggler help: workers may run ahead; jobs.window_bytes bounds what they have in the switch.
   bool helps() const { return straggler.help != config::Help::kOff && !aggregator.fixed_slots(); }
   /// aggregator::JobSpec::park_home

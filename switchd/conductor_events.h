@@ -29,6 +29,7 @@ struct ConductorEvents {
   ConductorEvent stop;    ///< never drained: a switch that is to stop does not start again
   ConductorEvent reload;  ///< the configuration is to be read again
   ConductorEvent lanes;   ///< one has something to tell
+  ConductorEvent uplinks;  ///< the switch above has said something, or is gone
 };
 
 }  // namespace ina::switchd

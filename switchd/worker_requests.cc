@@ -8,11 +8,12 @@ namespace answer = control::answer;
 namespace request = control::request;
 
 WorkerRequests::WorkerRequests(const ControlState& control, JobServices& services,
-                               StatusReport& status, control::Doorman* doorman)
+                               StatusReport& status, control::Doorman* doorman,
+                               ConductorEvent& uplinks)
     : connections_(control.connections),
       ending_(services.ending),
       status_(status),
-      joining_(control.jobs, services.identification, services.ports, services.placement,
+      joining_(control.config, control.jobs, services.identification, services.ports, services.placement,
                services.records, services.maker, ending_, services.offers, services.wait_reasons,
                connections_),
       gathering_(control.config.control, control.rules, control.jobs, services.records,
@@ -34,8 +35,16 @@ WorkerRequests::WorkerRequests(const ControlState& control, JobServices& service
               ending_, connections_),
       fallback_places_(control.config.aggregator, services.records, services.lane_jobs,
                        control.resources, services.placement, gathering_, connections_),
+      switches_below_(control.config, control.jobs, services.identification, services.ports,
+                      services.placement, services.records, services.maker, ending_, gathering_,
+                      departures_, connections_),
+      switch_above_(control.config, control.jobs, services.lane_jobs, ending_, gathering_,
+                    departures_, connections_, uplinks),
       fallback_servers_(control.config.rules, control.jobs, services.ports, fallback_places_,
-                        ending_, services.offers, connections_) {}
+                        ending_, services.offers, connections_) {
+  if (!control.config.uplink.url.empty())
+    gathering_.set_above([this](Job& job) { switch_above_.tell(job); });
+}
 
 void WorkerRequests::restore(const ControlState& control) {
   rejoin_.set_lost(
@@ -55,6 +64,8 @@ void WorkerRequests::on_closed(Client& client) {
   if (!client.job) return;
   if (client.role == Client::Role::kFallback)
     fallback_places_.lose(client);
+  else if (client.role == Client::Role::kSwitch)
+    switches_below_.on_gone(client);
   else
     departures_.on_gone(client);
 }
@@ -73,7 +84,9 @@ void WorkerRequests::handle(Client& client, std::optional<uint32_t> channel,
     return fallback_servers_.handle(client, message);
   if (channel) return on_channel(client, *channel, message);
   if (const auto* join = std::get_if<request::Join>(&message))
-    return joining_.on_join(client, *join);
+    return join->ranks.empty() ? joining_.on_join(client, *join)
+                               : switches_below_.on_join(client, *join);
+  if (switches_below_.handle(client, message)) return;
   if (const auto* rejoin = std::get_if<request::Rejoin>(&message))
     return rejoin_.on_rejoin(client, *rejoin);
   dispatch(client, message);

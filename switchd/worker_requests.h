@@ -20,6 +20,8 @@
 #include "switchd/jobs/member_groups.h"
 #include "switchd/jobs/rejoin.h"
 #include "switchd/jobs/splits.h"
+#include "switchd/jobs/switch_above.h"
+#include "switchd/jobs/switches_below.h"
 #include "switchd/jobs/worker_calls.h"
 #include "switchd/memory/peer_memory.h"
 #include "switchd/memory/result_buffers.h"
@@ -30,7 +32,7 @@ namespace ina::switchd {
 class WorkerRequests {
  public:
   WorkerRequests(const ControlState& control, JobServices& services, StatusReport& status,
-                 control::Doorman* doorman);
+                 control::Doorman* doorman, ConductorEvent& uplinks);
 
   /// Finds the jobs of the last switch. Before any request.
   void restore(const ControlState& control);
@@ -46,17 +48,19 @@ class WorkerRequests {
   void on_doorman(Epoll& epoll) { peer_memory_.on_doorman(epoll); }
   void on_mapped(Mapper& mapper);
   /// Lanes have rung: some wait for workers to be woken.
+  void on_uplinks() { switch_above_.on_events(); }
   void on_lane_events(Nanos now) { worker_calls_.call(now); }
 
   bool under_way() const { return splits_.under_way() || member_groups_.under_way(); }
   /// When turn() is wanted at the latest, if before `until`.
   Nanos next(Nanos until) const {
-    return gathering_.next(rejoin_.next_overdue(worker_calls_.next(until)));
+    return gathering_.next(switches_below_.next_overdue(rejoin_.next_overdue(worker_calls_.next(until))));
   }
   void go_on();
   void call_again(Nanos now) { worker_calls_.call_again(now); }
   void end_overdue(Nanos now) {
     rejoin_.end_overdue(now);
+    switches_below_.end_overdue(now);
     gathering_.turn(now);
   }
 
@@ -84,6 +88,8 @@ class WorkerRequests {
   Rejoin rejoin_;
   Groups groups_;
   FallbackPlaces fallback_places_;
+  SwitchesBelow switches_below_;
+  SwitchAbove switch_above_;
   FallbackServers fallback_servers_;
 };
 

@@ -369,6 +369,7 @@ class Loader {
       if (is_ethdev(i)) check_ethdev(i);
     check_tenants();
     check_control();
+    check_uplink();
     check_admin();
   }
 
@@ -407,6 +408,28 @@ class Loader {
       report(listen->place,
              "control.listen: without control.token_file anybody who reaches the port could join; "
              "set it, or control.allow_anonymous: true if that is meant");
+  }
+
+  /// Sums go up by an Ethernet port, and from hashed slots.
+  void check_uplink() {
+    const auto url = source(given_["uplink"], "url");
+    const auto port = source(given_["uplink"], "port");
+    const auto below = source(given_["control"], "switches_below");
+    const auto policy = source(given_["aggregator"], "policy");
+    const auto place = [&](const auto& key) { return key->place; };
+    if (policy && config_.aggregator.fixed_slots())
+      for (const auto& [key, name] : {std::pair(url, "uplink.url"), {below, "control.switches_below"}})
+        if (key && key->given)
+          report(place(key), fmt::format("{}: needs aggregator.policy esa or fcfs, not static", name));
+    if (!url || !port || config_.uplink.url.empty()) return;
+    const auto is_there = [&](const PortConfig& one) {
+      return one.type == PortType::kEthdev && one.name == config_.uplink.port;
+    };
+    if (std::ranges::none_of(config_.ports, is_there))
+      report(port->given ? place(port) : place(url),
+             fmt::format("uplink.port: '{}' is not the name of an ethdev port, by which the switch "
+                         "above would be reached",
+                         config_.uplink.port));
   }
 
   void check_tls() {

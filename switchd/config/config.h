@@ -144,12 +144,24 @@ struct ControlConfig {
   bool allow_anonymous = false;
   Nanos dead_peer_timeout_ns = 10'000'000'000;
   uint32_t max_unjoined = 128;  ///< over TCP, from one address
+  /// Owners of switches below, separated by commas; empty: none may join.
+  std::string switches_below;
   control::TlsFiles tls;        ///< keys tls_certificate, tls_key, tls_client_ca; none: no TLS
   bool require_client_certificate = true;
 
   /// Path of the state file.
   std::string state_path() const { return state.empty() ? socket + ".state" : state; }
   bool operator==(const ControlConfig&) const = default;
+};
+
+/// The switch above, in a tree of switches.
+struct UplinkConfig {
+  std::string url;   ///< "tcp:HOST:PORT", "tls:HOST:PORT" or a path; empty: there is none
+  std::string port;  ///< name of the Ethernet port that leads there
+  std::string port_above;  ///< the one there that leads here; empty: the switch above finds it
+  std::string token_file;
+  control::TlsFiles tls;  ///< keys certificate, key, ca
+  bool operator==(const UplinkConfig&) const = default;
 };
 
 /// A host behind a port.
@@ -221,6 +233,7 @@ struct Config {
   BridgeConfig bridge;
   EalConfig eal;
   ControlConfig control;
+  UplinkConfig uplink;
   AdminConfig admin;
   std::vector<scheduler::TenantQuota> tenants;
   SecurityConfig security;

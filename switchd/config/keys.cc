@@ -24,6 +24,7 @@ constexpr Section kSections[] = {
     {"bridge", "The switch forwards other hosts' frames between its ethdev ports, by the MAC addresses that it learns."},
     {"eal", "DPDK's environment, and the memory and CPUs of the packet loops. DPDK runs only if there is an ethdev port, telemetry or extra_args: a switch without is sooner there. The shm port needs no hugepages."},
     {"control", "The socket over which workers join."},
+    {"uplink", "The switch above, in a tree of switches: what workers of both have in common is added there. docs/switch.md has a rack of racks."},
     {"admin", "Administration by `inactl`: jobs with tickets, ending jobs, draining the switch."},
     {"tenants", "The limits of tenants, and the slots kept for them: a list. A tenant that is not in it has no limits but the switch's own."},
     {"security", "How the sender of a frame on an ethdev port is checked."},
@@ -306,10 +307,40 @@ std::vector<Key> control_keys() {
     boolean("control", "tls_require_client_certificate",
             "Whether each worker must show a certificate. If not, one without shows a token.",
             INA_AT(config->control.require_client_certificate)),
+    text("control", "switches_below", "tenants, separated by commas, or empty",
+         "Switches whose uplink leads here join as one of these: a tenant over TCP, or uid:NUMBER over the socket. They "
+         "join for the workers of all owners. Empty: no switch may.",
+         INA_AT(config->control.switches_below), any_text),
     text("control", "state", "path, or empty",
          "File with the switch's state for the time after a restart: the running jobs and "
          "their keys. Empty: the socket's path and \".state\".",
          INA_AT(config->control.state), any_text),
+  };
+}
+
+std::vector<Key> uplink_keys() {
+  return {
+    text("uplink", "url", "tcp:HOST:PORT, tls:HOST:PORT, a path, or empty",
+         "Its control socket: control.listen there, with this switch's tenant in control.switches_below. Empty: there is no switch above.",
+         INA_AT(config->uplink.url), any_text),
+    text("uplink", "port", "name of an ethdev port, or empty",
+         "The port behind which it is.",
+         INA_AT(config->uplink.port), any_text),
+    text("uplink", "port_above", "name of a port, or empty",
+         "The port of the switch above behind which this one is. Empty: that switch finds it, if it has one port, or has seen a frame of this one.",
+         INA_AT(config->uplink.port_above), any_text),
+    text("uplink", "token_file", "path, or empty",
+         "A file with the token that this switch shows over TCP, which others may not read.",
+         INA_AT(config->uplink.token_file), any_text),
+    text("uplink", "certificate", "path, or empty",
+         "This switch's certificate over TLS, in PEM, if the switch above wants one.",
+         INA_AT(config->uplink.tls.certificate), any_text),
+    text("uplink", "key", "path, or empty",
+         "Its private key, in PEM, in a file that others may not read.",
+         INA_AT(config->uplink.tls.key), any_text),
+    text("uplink", "ca", "path, or empty",
+         "The authority that signed the certificate of the switch above, in PEM. Empty: those that this host trusts.",
+         INA_AT(config->uplink.tls.ca), any_text),
   };
 }
 
@@ -452,7 +483,7 @@ std::vector<Key> make_keys() {
   std::vector<Key> table;
   for (const auto keys_of_section :
        {aggregator_keys, static_keys, esa_keys, fallback_keys, recovery_keys, congestion_keys,
-        straggler_keys, jobs_keys, switch_keys, bridge_keys, eal_keys, control_keys, admin_keys,
+        straggler_keys, jobs_keys, switch_keys, bridge_keys, eal_keys, control_keys, uplink_keys, admin_keys,
         tenants_keys, security_keys, ports_keys, log_keys, metrics_keys})
     for (Key& key : keys_of_section()) table.push_back(std::move(key));
   return table;

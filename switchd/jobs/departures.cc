@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "common/logging/record.h"
 
 namespace ina::switchd {
@@ -23,25 +26,46 @@ void Departures::on_leave(Client& client, const request::Leave& leave) {
   job.state = Job::State::kLeaving;
   splits_.refuse(job);
   member_groups_.refuse(job);
-  if (leave.operations) tell_others(client, *leave.operations);
-  if (job.leaving_or_gone() == job.all()) end_well(job);
+  if (leave.operations) tell_others(job, &client, {value(client.rank), *leave.operations});
+  look(job);
 }
 
-/// Their calls beyond `operations` cannot complete. Workers that leave call nothing more.
-void Departures::tell_others(const Client& client, uint32_t operations) {
-  for (const Job::Worker& member : client.job->members)
-    if (member.client && member.client->state != Client::State::kLeaving)
-      connections_.send(*member.client, answer::PeerLeft{value(client.rank), operations});
+void Departures::look(Job& job) {
+  const RankSet left = job.leaving_or_gone();
+  if (left == job.all()) return end_well(job);
+  // Nobody is left at this switch or below it: the one above says when all have left.
+  const bool nobody_is_here = std::ranges::all_of(job.members, [](const Job::Worker& worker) {
+    return worker.elsewhere || !worker.client || worker.client->state == Client::State::kLeaving;
+  });
+  const bool nobody_is_below = std::ranges::all_of(job.below, [](const auto& one) {
+    return !one->place.client || one->place.client->state == Client::State::kLeaving;
+  });
+  if (job.above && nobody_is_here && nobody_is_below && !std::exchange(job.above->has_left, true))
+    job.above->line->say(request::Leave{});
+}
+
+void Departures::tell_others(Job& job, const Client* teller, const answer::PeerLeft& left) {
+  job.for_each_client([&](Client& client) {
+    if (&client != teller && client.state != Client::State::kLeaving)
+      connections_.send(client, left);
+  });
+  if (job.above) job.above->line->say(request::PeerLeft{left.rank, left.operations});
+}
+
+void Departures::tell_here(Job& job, const answer::PeerLeft& left) {
+  job.for_each_client([&](Client& client) {
+    if (client.state != Client::State::kLeaving) connections_.send(client, left);
+  });
 }
 
 void Departures::end_well(Job& job) {
   records_.forget(job);
-  for (Job::Worker& member : job.members) {
-    if (!member.client) continue;
+  job.for_each_place([&](Rank, Job::Worker& member) {
+    if (!member.client) return;
     connections_.send(*member.client, answer::Left{});
     ending_.leave(*member.client);
     member.client = nullptr;
-  }
+  });
   logging::info("job ended", job.owner())("job", job.name)("id", value(job.id));
   ending_.remove(job);
 }
@@ -72,6 +96,8 @@ void Departures::on_gone(Client& client) {
 void Departures::on_abort(Client& client, const request::Abort& abort) {
   if (!client.job) return;  // the abort of another worker crossed this one
   Job& job = *client.job;
+  if (client.role == Client::Role::kSwitch)
+    return ending_.end(job, abort.status.value_or(INA_ERR_ABORTED), abort.text.substr(0, 4096));
   if (abort.lost == value(client.rank))
     return ending_.end(job, INA_ERR_PEER_LOST,
                        fmt::format("rank {} of job '{}' left before its operations were complete: "

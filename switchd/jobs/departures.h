@@ -32,14 +32,19 @@ class Departures {
 
   /// The worker has called ina_finalize. The job ends well once all have.
   void on_leave(Client& client, const control::request::Leave& leave);
+  /// Some workers of a job have left, here or below: it ends well if all have.
+  void look(Job& job);
+  void end_well(Job& job);
+  /// A worker leaves: the others' calls beyond its own cannot complete. Workers that leave call
+  /// nothing more. `teller`: knows.
+  void tell_others(Job& job, const Client* teller, const control::answer::PeerLeft& left);
+  /// Likewise, as the switch above says.
+  void tell_here(Job& job, const control::answer::PeerLeft& left);
   void on_abort(Client& client, const control::request::Abort& abort);
   /// Its connection is gone, or it gave up waiting for the others to join.
   void on_gone(Client& client);
 
  private:
-  void tell_others(const Client& client, uint32_t operations);
-  void end_well(Job& job);
-
   JobRecords& records_;
   LaneJobs& lane_jobs_;
   Resources& resources_;

@@ -14,7 +14,8 @@ namespace answer = control::answer;
 namespace request = control::request;
 
 bool FallbackServers::is_from_server(const Client& client, const request::Message& message) {
-  return client.role != Client::Role::kWorker || std::holds_alternative<request::Serve>(message) ||
+  return client.role == Client::Role::kServer || client.role == Client::Role::kFallback ||
+         std::holds_alternative<request::Serve>(message) ||
          std::holds_alternative<request::JoinFallback>(message);
 }
 

@@ -1,5 +1,8 @@
 #include "switchd/jobs/gathering.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "common/clock.h"
@@ -10,6 +13,15 @@ namespace ina::switchd {
 
 namespace answer = control::answer;
 
+namespace {
+
+bool are_attached(const std::vector<std::unique_ptr<Job::Below>>& below) {
+  return std::ranges::all_of(
+      below, [](const auto& one) { return one->place.attached || one->ranks.empty(); });
+}
+
+}  // namespace
+
 Result<void> Gathering::check_attach(const Client& client) {
   if (client.state != Client::State::kJoined) return fail(INA_ERR_INVALID, "attach without join");
   if (client.job->at(client.rank).way.shm())
@@ -19,8 +31,9 @@ Result<void> Gathering::check_attach(const Client& client) {
 
 void Gathering::attach(Client& client) {
   Job& job = *client.job;
-  const bool rejoining = job.state == Job::State::kRejoining;
-  if (!rejoining)
+  // The lanes hear of all members of these at once.
+  const bool later = job.state == Job::State::kRejoining || job.spread;
+  if (!later)
     if (auto attached = lane_jobs_.attach(job, client.rank); !attached) {
       // A group whose workers cannot all be in it is of no use to the others.
       if (job.is_group()) return ending_.end(job, attached.error().status, attached.error().text);
@@ -33,9 +46,30 @@ void Gathering::attach(Client& client) {
 
 void Gathering::look(Job& job) {
   if (job.state == Job::State::kRejoining) offers_.offer();
-  if (!job.missing().empty() || !rules_.has_fallback(job)) return tell_missing(job);
+  if (!job.missing().empty() || !rules_.has_fallback(job) || !are_attached(job.below))
+    return tell_missing(job);
   if (job.state == Job::State::kRejoining) return go_on(job);
-  if (job.state == Job::State::kJoining) begin(job);
+  if (job.state != Job::State::kJoining) return;
+  if (!job.spread) return begin(job);
+  job.above.reset();  // nobody is there
+  begin_spread(job, 0);
+}
+
+/// All members of this switch are known only now.
+void Gathering::begin_spread(Job& job, uint32_t port_above) {
+  std::erase_if(job.below, [](const auto& below) { return below->ranks.empty(); });
+  if (!job.settle())
+    return ending_.end(job, INA_ERR_PEER_LOST,
+                       fmt::format("a worker of job '{}' left while it gathered: join again",
+                                   job.name));
+  lane_jobs_.add(job, Seq{});
+  Result<void> attached;
+  job.for_each_place([&](Rank rank, Job::Worker&) {
+    if (attached) attached = lane_jobs_.attach(job, rank);
+  });
+  if (attached && job.above) attached = lane_jobs_.attach_above(job, port_above);
+  if (!attached) return ending_.end(job, attached.error().status, attached.error().text);
+  begin(job);
 }
 
 void Gathering::begin(Job& job) {
@@ -45,7 +79,7 @@ void Gathering::begin(Job& job) {
   (void)records_.save(job);
   logging::info("job running", job.owner())("job", job.name)("id", value(job.id))(
       "epoch", job.epoch)("workers", job.workers);
-  for (Job::Worker& member : job.members) connections_.send(*member.client, answer::Ready{});
+  job.for_each_client([&](Client& client) { connections_.send(client, answer::Ready{}); });
 }
 
 /// All workers are back: only now do the lanes serve the job, so that no contribution is taken by
@@ -69,6 +103,11 @@ void Gathering::go_on(Job& job) {
 }
 
 void Gathering::tell_missing(Job& job) {
+  if (job.spread && job.state == Job::State::kJoining) {
+    if (tell_above_) tell_above_(job);
+    // The one above knows who is missing in all of the tree.
+    if (job.above && job.above->joined.place.job_id != 0) return;
+  }
   // Each of many workers would have all others told.
   if (!job.is_wide()) return tell_missing_now(job);
   job.tells_missing = true;
@@ -89,8 +128,9 @@ void Gathering::tell_missing_now(Job& job) {
     waiting.more = static_cast<uint32_t>(waiting.missing.size() - kMostNamed);
     waiting.missing.resize(kMostNamed);
   }
-  for (Job::Worker& member : job.members)
-    if (member.attached) connections_.send(*member.client, waiting);
+  job.for_each_place([&](Rank, Job::Worker& member) {
+    if (member.attached && member.client) connections_.send(*member.client, waiting);
+  });
 }
 
 }  // namespace ina::switchd

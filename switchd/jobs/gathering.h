@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 
 #include "switchd/config/config.h"
 #include "switchd/connections.h"
@@ -30,12 +31,17 @@ class Gathering {
         offers_(offers),
         connections_(connections) {}
 
+  /// Has the switch above told of the workers of a spread job: `tell(job)`. Otherwise there is none.
+  void set_above(std::function<void(Job&)> tell) { tell_above_ = std::move(tell); }
   /// Why a client cannot attach without a descriptor.
   static Result<void> check_attach(const Client& client);
   /// A worker attaches; its region is there, if it needs one.
   void attach(Client& client);
   /// Somebody has attached: begins the job if all have.
   void look(Job& job);
+  /// All workers of a spread job are there, at some switch. `port_above`: the Ethernet port that
+  /// leads to the switch above, if the job has one.
+  void begin_spread(Job& job, uint32_t port_above);
   /// Tells those that wait which workers are missing; those of a wide job from time to time.
   void tell_missing(Job& job);
   void turn(Nanos now);
@@ -58,6 +64,7 @@ class Gathering {
   JobEnding& ending_;
   JobOffers& offers_;
   Connections& connections_;
+  std::function<void(Job&)> tell_above_;
   Nanos next_tell_ = kNever;
 };
 

@@ -3,10 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/debt.h"
@@ -14,6 +16,7 @@
 #include "scheduler/admission.h"
 #include "switchd/client.h"
 #include "switchd/jobs/domain.h"
+#include "switchd/jobs/tree.h"
 #include "switchd/lanes/lane_place.h"
 #include "switchd/memory/handles.h"
 #include "switchd/ports/way.h"
@@ -25,6 +28,8 @@ namespace ina::switchd {
 
 /// The fallback server's place: no worker has this rank.
 inline constexpr Rank kServerPlace{0xffff};
+/// Places of switches below, in their order, from here on.
+inline constexpr uint16_t kFirstPlaceBelow = 0x8000;
 
 struct Job {
   /// kRejoining: it ran when the last switch ended. The lanes know nothing of it until all its
@@ -47,6 +52,17 @@ struct Job {
     /// which it has seen results.
     std::vector<Seq> held;
     Seq results_end;
+    // Of a spread job.
+    uint32_t number = 0;     ///< among the members of this switch
+    bool elsewhere = false;  ///< at another switch
+    bool has_left = false;   ///< elsewhere: it has said goodbye
+  };
+  /// A switch below, which is one member for its workers.
+  struct Below {
+    Worker place;
+    RankSet ranks;
+    uint64_t key = 0;      ///< of its frames; each life of the switch has another
+    Nanos lost_since = 0;  ///< its connection is gone; 0: it is there
   };
   /// Results that all workers share: io/shm/layout.h.
   struct ResultBuffer {
@@ -58,6 +74,11 @@ struct Job {
     uint64_t bytes() const { return uint64_t{units} * wire::kTargetUnitBytes; }
   };
   std::string name;
+  /// Its workers may be at several switches. It has one domain then, whose members are the workers
+  /// of this switch and the switches below.
+  bool spread = false;
+  std::vector<std::unique_ptr<Below>> below;
+  std::unique_ptr<Above> above;  ///< nullptr: all its workers are here or below, or not known yet
   /// One, or those of its workers, 64 each, and then their root.
   std::vector<Domain> domains;
   JobId id{};
@@ -98,13 +119,36 @@ struct Job {
   bool is_group() const { return value(root) != 0; }
   /// `id` is that of the job, or, if it is a group, of the job whose workers are in it.
   bool is_of(JobId id_of_job) const { return id == id_of_job || root == id_of_job; }
-  Worker& at(Rank rank) { return rank == kServerPlace ? fallback : members[value(rank)]; }
   const Worker& at(Rank rank) const {
-    return rank == kServerPlace ? fallback : members[value(rank)];
+    if (rank == kServerPlace) return fallback;
+    if (value(rank) >= kFirstPlaceBelow) return below[value(rank) - kFirstPlaceBelow]->place;
+    return members[value(rank)];
+  }
+  Worker& at(Rank rank) { return const_cast<Worker&>(std::as_const(*this).at(rank)); }
+  /// nullptr: `rank` is the place of no switch.
+  Below* below_at(Rank rank) {
+    if (rank == kServerPlace || value(rank) < kFirstPlaceBelow) return nullptr;
+    return below[value(rank) - kFirstPlaceBelow].get();
+  }
+  const Below* below_at(Rank rank) const { return const_cast<Job*>(this)->below_at(rank); }
+  static Rank place_below(size_t number) {
+    return Rank{static_cast<uint16_t>(kFirstPlaceBelow + number)};
+  }
+  /// All its members' places: `visit(rank, worker)`.
+  void for_each_place(auto&& visit) {
+    for (uint32_t rank = 0; rank < workers; ++rank)
+      if (!members[rank].elsewhere) visit(Rank{static_cast<uint16_t>(rank)}, members[rank]);
+    for (size_t i = 0; i < below.size(); ++i) visit(place_below(i), below[i]->place);
+  }
+  /// Those who are connected: `visit(client)`.
+  void for_each_client(auto&& visit) {
+    for_each_place([&](Rank, Worker& worker) {
+      if (worker.client) visit(*worker.client);
+    });
   }
   /// How many domains a job of so many workers has.
-  static uint32_t domains_for(uint32_t workers) {
-    return workers <= kMaxWorkers ? 1 : (workers + kMaxWorkers - 1) / kMaxWorkers + 1;
+  static uint32_t domains_for(uint32_t workers, bool spread) {
+    return spread || workers <= kMaxWorkers ? 1 : (workers + kMaxWorkers - 1) / kMaxWorkers + 1;
   }
   /// By which others find it.
   aggregator::JobIndex index() const { return domains.front().index; }
@@ -116,10 +160,11 @@ struct Job {
     return std::span(domains).first(is_wide() ? domains.size() - 1 : 1);
   }
   Domain& domain_of(Rank rank) {
-    return domains[rank == kServerPlace ? 0 : value(rank) / kMaxWorkers];
+    return domains[is_wide() ? value(rank) / kMaxWorkers : 0];
   }
   LanePlace lane_place(Rank rank) const {
     if (rank == kServerPlace) return {index(), kFallbackRank};
+    if (spread) return {index(), Rank{static_cast<uint16_t>(at(rank).number)}};
     return {domains[value(rank) / kMaxWorkers].index,
             Rank{static_cast<uint16_t>(value(rank) % kMaxWorkers)}};
   }
@@ -134,6 +179,48 @@ struct Job {
           ranks.insert(Rank{static_cast<uint16_t>(rank)});
     }
     return ranks;
+  }
+  /// Some of its workers are at other switches.
+  bool is_apart() const {
+    return std::ranges::any_of(members, [](const Worker& worker) { return worker.elsewhere; });
+  }
+  /// The workers of a switch below, so far.
+  void set_below(Below& one, const RankSet& ranks) {
+    for (const Rank rank : one.ranks) members[value(rank)] = Worker{};
+    one.ranks = ranks;
+    for (const Rank rank : ranks) {
+      members[value(rank)].elsewhere = true;
+      members[value(rank)].attached = true;
+    }
+  }
+  /// The lowest number that no member of a spread job has. kMaxWorkers: there is none.
+  uint32_t free_number() {
+    WorkerSet taken;
+    for_each_place([&](Rank, const Worker& worker) {
+      if (worker.client) taken.insert(Rank{static_cast<uint16_t>(worker.number)});
+    });
+    uint32_t number = 0;
+    while (number < kMaxWorkers && taken.contains(Rank{static_cast<uint16_t>(number)})) ++number;
+    return number;
+  }
+  /// Of a spread job, all of whose members are known: says which ranks are below which of them.
+  /// False: one has left again, and so their numbers have a gap.
+  bool settle() {
+    Domain& domain = domains.front();
+    domain.member_of.assign(workers, aggregator::TreePlace::kElsewhere);
+    WorkerSet numbers;
+    for_each_place([&](Rank place, const Worker& worker) {
+      numbers.insert(Rank{static_cast<uint16_t>(worker.number)});
+      const auto set = [&](Rank rank) {
+        domain.member_of[value(rank)] = static_cast<uint8_t>(worker.number);
+      };
+      if (const Below* const one = below_at(place))
+        for (const Rank rank : one->ranks) set(rank);
+      else
+        set(place);
+    });
+    domain.members = numbers.size();
+    return numbers == WorkerSet::first(domain.members);
   }
   /// Where `client` has its place; nullptr: it has none.
   static Worker* of(const Client& client) {
@@ -155,11 +242,12 @@ struct Job {
   /// Not attached.
   RankSet missing() const { return all() - attached(); }
   RankSet members_present() const {
-    return those([](const Worker& worker) { return worker.client != nullptr; });
+    return those([](const Worker& worker) { return worker.client || worker.elsewhere; });
   }
   /// Ranks whose workers have called ina_finalize, or are gone.
   RankSet leaving_or_gone() const {
     return those([](const Worker& worker) {
+      if (worker.elsewhere) return worker.has_left;
       return !worker.client || worker.client->state == Client::State::kLeaving;
     });
   }

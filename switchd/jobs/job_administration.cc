@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
 #include "common/clock.h"
@@ -30,23 +29,12 @@ std::string new_ticket() {
   return fmt::format("{:016x}{:016x}", random_u64(), random_u64());
 }
 
-/// The number of "uid:1000"; nothing if it is something else.
-std::optional<uid_t> uid_of(const std::string& tenant) {
-  constexpr std::string_view kUser = "uid:";
-  if (!tenant.starts_with(kUser)) return std::nullopt;
-  uid_t uid = 0;
-  const char* end = tenant.data() + tenant.size();
-  const auto [stop, error] = std::from_chars(tenant.data() + kUser.size(), end, uid);
-  if (error != std::errc() || stop != end || uid == static_cast<uid_t>(-1)) return std::nullopt;
-  return uid;
-}
-
 /// The problem of a request that would be wrong in any state of the switch; empty: none.
 std::string problem_of(const request::CreateJob& request) {
   if (const std::string problem = job_name_problem(request.name); !problem.empty()) return problem;
   if (request.workers < 1 || request.workers > kMaxRanks)
     return fmt::format("{} workers are not in 1..{}", request.workers, kMaxRanks);
-  if (!uid_of(request.tenant))
+  if (!control::uid_of(request.tenant))
     if (const std::string problem = control::tenant_problem(request.tenant); !problem.empty())
       return problem + ", nor uid: and the number of a user";
   if (request.priority_max < 1) return "priority_max is not in 1..255";
@@ -67,7 +55,7 @@ AdminAnswer JobAdministration::create(const request::CreateJob& request, const s
     return decline(Code::kUnavailable, "the switch is drained: it takes no new job");
   SavedJob fresh = records_.new_job(request.name, request.workers);
   fresh.ticket = new_ticket();
-  const auto uid = uid_of(request.tenant);
+  const auto uid = control::uid_of(request.tenant);
   fresh.uid = uid.value_or(static_cast<uid_t>(-1));
   if (!uid) fresh.tenant = request.tenant;
   const auto admitted = maker_.admit(fresh,

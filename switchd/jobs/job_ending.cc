@@ -50,12 +50,15 @@ void JobEnding::end_groups_of(JobId root, ina_status status, const std::string& 
 }
 
 void JobEnding::tell(Job& job, ina_status status, const std::string& text) {
-  for (Job::Worker& member : job.members) {
-    if (!member.client) continue;
+  job.for_each_place([&](Rank, Job::Worker& member) {
+    if (!member.client) return;
     connections_.send(*member.client, answer::Abort{status, text});
     leave(*member.client);
     member.client = nullptr;
-  }
+  });
+  if (!job.above) return;
+  job.above->line->say(request::Abort{.text = text, .status = status});
+  job.above.reset();
 }
 
 void JobEnding::remove(Job& job) {

@@ -21,12 +21,13 @@ Result<Job*> JobMaker::admit(const SavedJob& fresh, scheduler::JobRequest reques
   if (const uint32_t running = jobs_.jobs(); running >= config_.max_jobs)
     return refused(INA_ERR_REFUSED,
                    fmt::format("the switch runs {} jobs already (switch.max_jobs)", running));
-  const auto places = jobs_.free_places(fresh.workers);
+  const auto places = jobs_.free_places(fresh.workers, fresh.spread);
   if (!places) return refused(places.error().status, places.error().text);
   auto job = job_of(fresh, *places);
   if (auto taken = resources_.take(*job, std::move(request), window_bytes); !taken)
     return refused(taken.error().status, taken.error().text);
-  lane_jobs_.add(*job, Seq{});
+  // Of a spread job the members are known when all its workers have come.
+  if (!job->spread) lane_jobs_.add(*job, Seq{});
   logging::info("job admitted", job->owner())("job", job->name)("id", value(job->id))(
       "workers", job->workers)("window", job->grant.window)(
       "memory_bytes", job->grant.memory_bytes)("by", who)("owner", job->owner());

@@ -48,7 +48,8 @@ SavedJob saved_of(const Job& job, const Moment& now) {
           .reserved_until = saved_until_s(job.reserved_until, now),
           .root = value(job.root),
           .root_ranks = job.root_ranks,
-          .home = std::string(name(job.home))};
+          .home = std::string(name(job.home)),
+          .spread = job.spread};
 }
 
 namespace {
@@ -79,6 +80,7 @@ std::vector<Domain> domains_of(uint32_t workers, std::span<const aggregator::Job
 std::unique_ptr<Job> job_of(const SavedJob& saved, std::span<const aggregator::JobIndex> places) {
   auto job = std::make_unique<Job>();
   job->name = saved.name;
+  job->spread = saved.spread;
   job->domains = domains_of(saved.workers, places);
   job->id = JobId{saved.id};
   job->key = saved.key;

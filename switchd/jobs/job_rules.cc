@@ -48,7 +48,7 @@ JobRules::TableWords JobRules::table_words(const Job& job) const {
   const size_t ring = aggregator::JobSpec::seen_words(job.grant.window, lanes_);
   const bool loses = !config_.frame_ports.empty() && !config_.aggregator.fixed_slots();
   return {ring, config_.aggregator.fixed_slots() ? 0 : ring, job.grant.in_switch == 0 ? 0 : ring,
-          loses ? ring : 0, home_for(job.workers) == Home::kTree ? ring : 0};
+          loses ? ring : 0, home_for(job) == Home::kTree ? ring : 0};
 }
 
 std::string JobRules::too_wide_text(uint32_t workers) const {
@@ -62,7 +62,7 @@ std::string JobRules::too_wide_text(uint32_t workers) const {
 uint64_t JobRules::memory_bytes(const Job& job) const {
   const io::shm::Geometry geometry = this->geometry(job.grant);
   const TableWords words = table_words(job);
-  const Home home = home_for(job.workers);
+  const Home home = home_for(job);
   const uint64_t endpoints = job.workers + (home == Home::kDedicated ? 1 : 0);
   const uint64_t domain_bytes =
       io::shm::result_region_bytes(geometry) +
@@ -163,14 +163,16 @@ void JobRules::fill_tree(const Job& job, Domain& domain, uint32_t lane,
                          aggregator::JobSpec& spec) const {
   std::ranges::fill(domain.rows[lane], aggregator::TreeRow{});
   std::ranges::fill(domain.holders[lane], WorkerSet());
-  const bool has_parent = job.is_wide() && &domain != &job.root_domain();
+  const bool is_below = job.is_wide() && &domain != &job.root_domain();
   spec.tree = {.rows = domain.rows[lane].data(),
                .holders = domain.holders[lane].data(),
                .member_of = domain.member_of.data(),
                .ranks = job.workers,
-               .has_parent = has_parent,
-               // All of them begin together.
-               .parent_epoch = has_parent ? job.epoch : 0};
+               .has_parent = is_below || job.above != nullptr,
+               // Domains of one switch begin together.
+               .parent_epoch = is_below     ? job.epoch
+                               : job.above ? job.above->joined.place.epoch
+                                           : 0};
 }
 
 void JobRules::fill_help(const Job& job, Domain& domain, uint32_t lane,

@@ -21,11 +21,12 @@ class JobRules {
   /// Why the switch takes no job of so many workers; empty: it does.
   std::string too_wide_text(uint32_t workers) const;
   /// The place of the fallback of a job of so many workers.
-  Home home_for(uint32_t workers) const {
-    return workers > kMaxWorkers ? Home::kTree : config_.rules.home;
+  Home home_for(uint32_t workers, bool spread) const {
+    return spread || workers > kMaxWorkers ? Home::kTree : config_.rules.home;
   }
+  Home home_for(const Job& job) const { return home_for(job.workers, job.spread); }
   /// True if stragglers of such a job get help.
-  bool helps(uint32_t workers) const { return config_.helps() && workers <= kMaxWorkers; }
+  bool helps(const Job& job) const { return config_.helps() && home_for(job) != Home::kTree; }
   /// Words of a lane's tables, of each domain.
   struct TableWords {
     size_t ring = 0;

@@ -9,8 +9,9 @@
 
 namespace ina::switchd {
 
-Result<std::vector<aggregator::JobIndex>> JobTable::free_places(uint32_t workers) const {
-  const uint32_t needed = Job::domains_for(workers);
+Result<std::vector<aggregator::JobIndex>> JobTable::free_places(uint32_t workers,
+                                                                bool spread) const {
+  const uint32_t needed = Job::domains_for(workers, spread);
   std::vector<aggregator::JobIndex> found;
   for (size_t place = 0; place < domains_.size() && found.size() < needed; ++place)
     if (!domains_[place]) found.push_back(static_cast<aggregator::JobIndex>(place));

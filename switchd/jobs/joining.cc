@@ -12,9 +12,6 @@ namespace ina::switchd {
 
 namespace request = control::request;
 
-namespace {
-
-/// Checks that there could be such a worker, in any state of the switch.
 Result<void> check(const request::Member& member) {
   if (const std::string problem = job_name_problem(member.job); !problem.empty())
     return fail(INA_ERR_INVALID, problem);
@@ -25,14 +22,6 @@ Result<void> check(const request::Member& member) {
     return fail(INA_ERR_INVALID,
                 fmt::format("rank {} is not in 0..{}", member.rank, member.world_size - 1));
   return {};
-}
-
-/// True if a worker of the job has closed its connection, and the switch has not noticed yet.
-bool has_lost_workers(const Job& job) {
-  const auto has_closed = [](const auto& member) {
-    return member.client && member.client->line().connection.peer_has_closed();
-  };
-  return std::ranges::any_of(job.members, has_closed);
 }
 
 /// How a worker's settings differ from those of the workers that are there; empty: they do not. One
@@ -46,6 +35,23 @@ std::string difference(const Job& job, const request::Join& join) {
       text += fmt::format("{}has {}={}, {} joined with {}", text.empty() ? "" : "; it ", name,
                           value, wire::ranks_text(job.members_present()), known->second);
   return text;
+}
+
+std::string no_number_text(const Job& job) {
+  return fmt::format(
+      "job '{}' has {} members at this switch, as many as there are bits for them: let some of its "
+      "workers join at other switches of the tree",
+      job.name, kMaxWorkers);
+}
+
+namespace {
+
+/// True if a worker of the job has closed its connection, and the switch has not noticed yet.
+bool has_lost_workers(const Job& job) {
+  const auto has_closed = [](const auto& member) {
+    return member.client && member.client->line().connection.peer_has_closed();
+  };
+  return std::ranges::any_of(job.members, has_closed);
 }
 
 }  // namespace
@@ -78,7 +84,14 @@ void Joining::on_join(Client& client, const request::Join& join) {
     return;
   }
   if (job.members_present().empty()) job.settings = join.settings;
-  placement_.place(client, job, Rank{static_cast<uint16_t>(member.rank)}, std::move(*way));
+  const Rank rank{static_cast<uint16_t>(member.rank)};
+  if (job.spread) {
+    const uint32_t number = job.free_number();
+    if (number == kMaxWorkers)
+      return connections_.refuse(client, INA_ERR_REFUSED, no_number_text(job));
+    job.at(rank).number = number;
+  }
+  placement_.place(client, job, rank, std::move(*way));
 }
 
 /// Refuses a worker that wants to join a job of `owner`. True: for good. A job of which a worker
@@ -126,6 +139,7 @@ Result<Job*> Joining::admit(const Client& client, const request::Join& join) {
   SavedJob fresh = records_.new_job(join.member.job, static_cast<uint32_t>(join.member.world_size));
   fresh.uid = client.peer.uid;
   fresh.tenant = client.tenant;
+  fresh.spread = config_.spreads();
   auto job = maker_.admit(fresh, {}, join.window_bytes.value_or(0), client.peer.text());
   if (job) offers_.offer();
   return job;

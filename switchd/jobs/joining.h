@@ -16,13 +16,22 @@
 
 namespace ina::switchd {
 
+/// Checks that there could be such a member, in any state of the switch.
+Result<void> check(const control::request::Member& member);
+/// How a member's settings differ from those of the workers that are there; empty: they do not. One
+/// that only one side knows is no difference: the other's library is older.
+std::string difference(const Job& job, const control::request::Join& join);
+/// Why a spread job takes no more members at this switch.
+std::string no_number_text(const Job& job);
+
 class Joining {
  public:
   /// All of them must outlive it.
-  Joining(const JobTable& jobs, Identification& identification, Ports& ports, Placement& placement,
+  Joining(const ConductorConfig& config, const JobTable& jobs, Identification& identification, Ports& ports, Placement& placement,
           JobRecords& records, JobMaker& maker, JobEnding& ending, JobOffers& offers,
           const WaitReasons& wait_reasons, Connections& connections)
-      : jobs_(jobs),
+      : config_(config),
+        jobs_(jobs),
         identification_(identification),
         ports_(ports),
         placement_(placement),
@@ -42,6 +51,7 @@ class Joining {
   static Result<void> check_free(const Client& client, const Job& job,
                                  const control::request::Join& join);
 
+  const ConductorConfig& config_;
   const JobTable& jobs_;
   Identification& identification_;
   Ports& ports_;

@@ -64,6 +64,19 @@ void LaneJobs::detach(const Job& job, Rank rank) {
   lanes_.run(command::Detach{place.job, place.member});
 }
 
+Result<void> LaneJobs::attach_above(const Job& job, uint32_t frame_port) {
+  const control::answer::Place& place = job.above->joined.place;
+  return lanes_.run_each_all([&](uint32_t lane) {
+    return command::AttachFrame{.job = job.index(),
+                                .rank = kFallbackRank,
+                                .frame_port = frame_port,
+                                .address = address_of_lane(*place.address, lane),
+                                .job_id = JobId{place.job_id},
+                                .job_key = place.job_key,
+                                .root = kSwitchFamily};
+  });
+}
+
 void LaneJobs::begin_epoch(const Job& job) {
   lanes_.run(command::NewEpoch{.job = job.index(), .epoch = job.epoch, .instance = job.instance});
 }

@@ -23,6 +23,8 @@ class LaneJobs {
   /// From now on they serve this worker, or the fallback server.
   Result<void> attach(const Job& job, Rank rank);
   void detach(const Job& job, Rank rank);
+  /// From now on what is whole goes to the switch above, which is behind the Ethernet port.
+  Result<void> attach_above(const Job& job, uint32_t frame_port);
 
   /// Nothing of the epoch before is taken, or sent, after this.
   void begin_epoch(const Job& job);

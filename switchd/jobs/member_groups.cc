@@ -71,6 +71,12 @@ void MemberGroups::on_create(Client& client, const CreateGroup& create) {
   const uint32_t rank = value(client.rank);
   if (const std::string fault = fault_of(job, rank, create); !fault.empty())
     return connections_.refuse(client, INA_ERR_INVALID, "create_group: " + fault);
+  if (std::ranges::any_of(create.ranks, [&](uint32_t at) { return job.members[at].elsewhere; }))
+    return connections_.send(
+        client, control::answer::CreateGroup{
+                    .tag = create.tag,
+                    .status = INA_ERR_UNSUPPORTED,
+                    .text = "a group cannot have workers at several switches yet"});
   job.at(client.rank).creates.push_back(create);
   // A group that cannot be made any more disagrees with none: other members may know so already.
   if (job.state == Job::State::kLeaving) refuse(job);

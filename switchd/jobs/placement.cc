@@ -19,7 +19,7 @@ void Placement::place(Client& client, Job& job, Rank rank, Way way) {
 }
 
 Result<void> Placement::take(Client& client, Job& job, Rank rank, Way way) {
-  Job::Worker& worker = job.members[value(rank)];
+  Job::Worker& worker = job.at(rank);
   answer::Joined reply{
       .place = common(job), .rules = rules_.rules_of(job), .instance = job.instance};
   if (job.home == Home::kTree) reply.member = value(job.lane_place(rank).member);

@@ -27,7 +27,7 @@ Result<void> Readmission::check(const SavedJob& saved) const {
 
 /// The home must not change: there its workers keep partial sums, or ask for them.
 Result<void> Readmission::check_home(const SavedJob& saved) const {
-  const std::string_view home = name(rules_.home_for(saved.workers));
+  const std::string_view home = name(rules_.home_for(saved.workers, saved.spread));
   const bool told = saved.reserved_until == 0;
   if (!told || saved.home.empty() || saved.home == home) return {};
   return fail(INA_ERR_INVALID,

@@ -38,6 +38,11 @@ void Splits::on_split(Client& client, const request::Split& split) {
   if (!client.job || client.state != Client::State::kAttached) return;
   Job& job = *client.job;
   Job::Worker& worker = job.at(client.rank);
+  if (job.is_apart())
+    return connections_.send(
+        client, control::answer::Split{.number = split.number,
+                                       .status = INA_ERR_UNSUPPORTED,
+                                       .text = "a job over several switches cannot be split yet"});
   if (worker.split) {
     if (worker.split->number == split.number) return;
     return connections_.refuse(client, INA_ERR_INVALID, "split while another is under way");

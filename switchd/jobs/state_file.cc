@@ -156,7 +156,8 @@ Json to_json(const SavedJob& job) {
           {"reserved_until", job.reserved_until},
           {"root", job.root},
           {"root_ranks", job.root_ranks},
-          {"home", job.home}};
+          {"home", job.home},
+          {"spread", job.spread}};
 }
 
 /// A number of `json` that must lie in low..high; throws a sentence.
@@ -206,6 +207,7 @@ SavedJob job_of(const Json& json) {
         std::ranges::any_of(job.root_ranks, [](uint32_t rank) { return rank >= kMaxRanks; }))
       throw std::runtime_error("a group does not say which workers of its job are in it");
   }
+  if (json.contains("spread")) job.spread = json.at("spread").get<bool>();
   if (json.contains("home")) job.home = json.at("home").get<std::string>();
   return job;
 }

@@ -45,6 +45,9 @@ struct SavedJob {
   std::vector<uint32_t> root_ranks = {};
   /// Where its workers were told the fallback is; empty: a switch that did not write it down yet.
   std::string home = {};
+  /// Its workers may be at several switches. What these are to each other is not written down: they
+  /// do not go on after a restart.
+  bool spread = false;
   bool operator==(const SavedJob&) const = default;
 };
 

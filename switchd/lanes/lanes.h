@@ -34,7 +34,12 @@ class Lanes {
   /// run(), for a command that a lane may refuse. Error: the refusal of one.
   template <class Command>
   Result<void> run_all(const Command& command) {
-    for (const auto& answered : run(command))
+    return run_each_all([&](uint32_t) { return command; });
+  }
+  /// run_each(), likewise.
+  template <class Make>
+  Result<void> run_each_all(Make&& make) {
+    for (const auto& answered : run_each(make))
       if (!answered.error.empty()) return fail(INA_ERR_REFUSED, answered.error);
     return {};
   }

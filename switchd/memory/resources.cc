@@ -66,13 +66,13 @@ Result<void> Resources::take(Job& job, scheduler::JobRequest request, uint64_t w
   request.workers = job.workers;
   const uint64_t in_switch = std::max<uint64_t>(1, wanted / config_.aggregator.slot_bytes);
   request.window =
-      rules_.helps(job.workers)
+      rules_.helps(job)
           ? std::max(in_switch, config_.straggler.run_ahead_bytes / config_.aggregator.slot_bytes)
           : in_switch;
   auto grant = admission_.admit(request);
   if (!grant) return fail(INA_ERR_REFUSED, grant.error());
   job.grant = *grant;
-  if (rules_.helps(job.workers)) rules_.grant_help(job.grant, in_switch);
+  if (rules_.helps(job)) rules_.grant_help(job.grant, in_switch);
   return take_rest(job);
 }
 
@@ -106,7 +106,7 @@ Result<void> Resources::take_for_group(Job& group, const Job& parent) {
     auto grant = admission_.admit(request);
     if (!grant) return fail(INA_ERR_REFUSED, grant.error());
     group.grant = *grant;
-    if (rules_.helps(group.workers)) rules_.grant_help(group.grant, std::min(in_switch, request.window));
+    if (rules_.helps(group)) rules_.grant_help(group.grant, std::min(in_switch, request.window));
     if (rules_.memory_bytes(group) <= share || request.window <= kLeastWindowPerLane * lanes) break;
     admission_.release(group.owner(), group.workers, group.grant);
   }
@@ -115,7 +115,7 @@ Result<void> Resources::take_for_group(Job& group, const Job& parent) {
 
 /// Takes the rest for a job whose slots are taken; gives the slots back on failure.
 Result<void> Resources::take_rest(Job& job) {
-  job.home = rules_.home_for(job.workers);
+  job.home = rules_.home_for(job);
   job.geometry = rules_.geometry(job.grant);
   auto taken = take_tables(job);
   if (taken) taken = take_handles(job);
@@ -172,6 +172,7 @@ void Resources::give_back(Job& job) {
   drop_worker(job, kServerPlace);
   for (uint32_t rank = 0; rank < job.workers; ++rank)
     drop_worker(job, Rank{static_cast<uint16_t>(rank)});
+  job.below.clear();
   admission_.release(job.owner(), job.workers, job.grant);
   for (Job::ResultBuffer& buffer : job.result_buffers) hold(job.owner(), std::move(buffer.region));
   for (Domain& domain : job.domains) hold(job.owner(), std::move(domain.results));

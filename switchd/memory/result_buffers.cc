@@ -40,6 +40,8 @@ bool all_ask(const Job& job) {
 void ResultBuffers::on_share(Client& client, const request::ShareResults& message) {
   if (!client.job || client.job->state == Job::State::kRejoining) return;
   Job& job = *client.job;
+  // Its workers have no memory in common, and each takes its own.
+  if (job.spread) return connections_.send(client, answer::Results{});
   job.members[value(client.rank)].wants_results = message.bytes;
   if (job.making) return;  // one after the other
   if (all_ask(job)) share(job);

@@ -43,10 +43,11 @@ Result<Way> FrameKind::choose(const control::PeerCredentials& peer,
              .own = FrameWay{.port = *port, .address = frame.address, .multicast = multicast}};
 }
 
-Result<std::vector<int>> FrameKind::give(Job& job, Rank, Way& way, control::answer::Place& place) {
+Result<std::vector<int>> FrameKind::give(Job& job, Rank rank, Way& way, control::answer::Place& place) {
   FrameWay& frames = *way.frames();
   const wire::Address& ours = config_.frame_ports[frames.port].address;
   place.address = ours;
+  if (const Job::Below* const below = job.below_at(rank)) place.job_key = below->key;
   if (frames.multicast) place.group = wire::group_of(job.id, ours.udp_port);
   if (config_.security.tags()) {
     frames.tag_keys = {{random_u64(), random_u64()}, job.payload_key};
@@ -60,16 +61,19 @@ Result<void> FrameKind::attach(const Job& job, Rank rank) {
   const Way& way = job.at(rank).way;
   const FrameWay& frames = *way.frames();
   const LanePlace place = job.lane_place(rank);
-  return lanes_.run_all(command::AttachFrame{.job = place.job,
-                                             .rank = place.member,
-                                             .frame_port = frames.port,
-                                             .address = frames.address,
-                                             .job_id = job.id,
-                                             .job_key = job.key,
-                                             .root = job.root,
-                                             .tag_keys = frames.tag_keys,
-                                             .multicast = frames.multicast,
-                                             .parks = way.parks});
+  const Job::Below* const below = job.below_at(rank);
+  return lanes_.run_each_all([&](uint32_t lane) {
+    return command::AttachFrame{.job = place.job,
+                                .rank = place.member,
+                                .frame_port = frames.port,
+                                .address = below ? address_of_lane(frames.address, lane) : frames.address,
+                                .job_id = job.id,
+                                .job_key = below ? below->key : job.key,
+                                .root = below ? kSwitchFamily : job.root,
+                                .tag_keys = frames.tag_keys,
+                                .multicast = frames.multicast,
+                                .parks = way.parks};
+  });
 }
 
 /// Workers come back by the port and address that they know.

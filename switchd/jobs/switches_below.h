@@ -1,0 +1,73 @@
+// Switches below this one, each of which is one member of a job for its workers (docs/protocol.md,
+// "Trees"): they join, tell who has come there, and go.
+#pragma once
+
+#include <string>
+
+#include "control/messages.h"
+#include "switchd/connections.h"
+#include "switchd/identification.h"
+#include "switchd/jobs/departures.h"
+#include "switchd/jobs/gathering.h"
+#include "switchd/jobs/job_ending.h"
+#include "switchd/jobs/job_maker.h"
+#include "switchd/jobs/job_records.h"
+#include "switchd/jobs/job_table.h"
+#include "switchd/jobs/placement.h"
+#include "switchd/ports/ports.h"
+
+namespace ina::switchd {
+
+class SwitchesBelow {
+ public:
+  /// All of them must outlive it.
+  SwitchesBelow(const ConductorConfig& config, const JobTable& jobs, Identification& identification,
+                Ports& ports, Placement& placement, JobRecords& records, JobMaker& maker,
+                JobEnding& ending, Gathering& gathering, Departures& departures,
+                Connections& connections)
+      : config_(config),
+        jobs_(jobs),
+        identification_(identification),
+        ports_(ports),
+        placement_(placement),
+        records_(records),
+        maker_(maker),
+        ending_(ending),
+        gathering_(gathering),
+        departures_(departures),
+        connections_(connections) {}
+
+  /// A Join with ranks.
+  void on_join(Client& client, const control::request::Join& join);
+  /// False: it is no message of a switch about a job that runs here; others handle it.
+  bool handle(Client& client, const control::request::Message& message);
+  /// Its connection is gone.
+  void on_gone(Client& client);
+  /// Ends jobs of which a switch did not come back in time.
+  void end_overdue(Nanos now);
+  /// When end_overdue() is wanted, at `until` the latest.
+  Nanos next_overdue(Nanos until) const;
+
+ private:
+  Result<void> take(Client& client, const control::request::Join& join);
+  Result<Job*> find_or_admit(const std::string& owner, const Client& client,
+                             const control::request::Join& join);
+  static Result<void> check_free(const Client& client, const Job& job,
+                                 const control::request::Join& join, const RankSet& ranks);
+  void on_ranks(Client& client, const control::request::Ranks& said);
+  void on_leave(Client& client);
+
+  const ConductorConfig& config_;
+  const JobTable& jobs_;
+  Identification& identification_;
+  Ports& ports_;
+  Placement& placement_;
+  JobRecords& records_;
+  JobMaker& maker_;
+  JobEnding& ending_;
+  Gathering& gathering_;
+  Departures& departures_;
+  Connections& connections_;
+};
+
+}  // namespace ina::switchd
