@@ -36,14 +36,16 @@ WorkerRequests::WorkerRequests(const ControlState& control, JobServices& service
       fallback_places_(control.config.aggregator, services.records, services.lane_jobs,
                        control.resources, services.placement, gathering_, connections_),
       switches_below_(control.config, control.jobs, services.identification, services.ports,
-                      services.placement, services.records, services.maker, ending_, gathering_,
-                      departures_, connections_),
-      switch_above_(control.config, control.jobs, services.lane_jobs, ending_, gathering_,
-                    departures_, connections_, uplinks),
+                      services.placement, services.records, services.maker, ending_,
+                      services.lane_jobs, control.resources, gathering_, departures_,
+                      connections_),
+      switch_above_(control.config, control.jobs, services.lane_jobs, services.records, ending_,
+                    gathering_, departures_, connections_, uplinks),
       fallback_servers_(control.config.rules, control.jobs, services.ports, fallback_places_,
                         ending_, services.offers, connections_) {
   if (!control.config.uplink.url.empty())
-    gathering_.set_above([this](Job& job) { switch_above_.tell(job); });
+    gathering_.set_above([this](Job& job) { switch_above_.tell(job); },
+                         [this](Job& job) { switch_above_.come_back(job); });
 }
 
 void WorkerRequests::restore(const ControlState& control) {
@@ -88,7 +90,8 @@ void WorkerRequests::handle(Client& client, std::optional<uint32_t> channel,
                                : switches_below_.on_join(client, *join);
   if (switches_below_.handle(client, message)) return;
   if (const auto* rejoin = std::get_if<request::Rejoin>(&message))
-    return rejoin_.on_rejoin(client, *rejoin);
+    return rejoin->ranks.empty() ? rejoin_.on_rejoin(client, *rejoin)
+                                 : switches_below_.on_rejoin(client, *rejoin);
   dispatch(client, message);
 }
 

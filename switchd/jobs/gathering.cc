@@ -41,14 +41,32 @@ void Gathering::attach(Client& client) {
     }
   job.at(client.rank).attached = true;
   client.state = Client::State::kAttached;
+  if (const Job::Below* const below = job.below_at(client.rank)) {
+    job.set_attached(*below, true);
+    if (job.state == Job::State::kRunning || job.state == Job::State::kLeaving)
+      return go_on_below(client);
+  }
   look(job);
+}
+
+/// A switch below has come back to a job that went on meanwhile.
+void Gathering::go_on_below(Client& client) {
+  Job& job = *client.job;
+  lane_jobs_.set_held(job, client.rank);
+  if (auto attached = lane_jobs_.attach(job, client.rank); !attached)
+    return ending_.end(job, attached.error().status, attached.error().text);
+  (void)records_.save(job);
+  logging::info("switch below is back", job.owner())("job", job.name)("id", value(job.id))(
+      "peer", client.peer.text());
+  connections_.send(client, answer::Ready{});
 }
 
 void Gathering::look(Job& job) {
   if (job.state == Job::State::kRejoining) offers_.offer();
   if (!job.missing().empty() || !rules_.has_fallback(job) || !are_attached(job.below))
     return tell_missing(job);
-  if (job.state == Job::State::kRejoining) return go_on(job);
+  if (job.state == Job::State::kRejoining)
+    return job.above ? back_above_(job) : go_on(job, 0);
   if (job.state != Job::State::kJoining) return;
   if (!job.spread) return begin(job);
   job.above.reset();  // nobody is there
@@ -84,19 +102,24 @@ void Gathering::begin(Job& job) {
 
 /// All workers are back: only now do the lanes serve the job, so that no contribution is taken by
 /// a switch that does not know yet which fragments are complete.
-void Gathering::go_on(Job& job) {
+void Gathering::go_on(Job& job, uint32_t port_above) {
   lane_jobs_.add(job, job.start);
   job.state = Job::State::kRunning;
-  for (uint32_t rank = 0; rank < job.workers; ++rank)
-    if (auto attached = lane_jobs_.attach(job, Rank{static_cast<uint16_t>(rank)}); !attached)
-      return ending_.end(job, attached.error().status, attached.error().text);
+  Result<void> attached;
+  job.for_each_place([&](Rank rank, Job::Worker&) {
+    if (attached) attached = lane_jobs_.attach(job, rank);
+  });
+  if (attached && job.above) attached = lane_jobs_.attach_above(job, port_above);
+  if (!attached) return ending_.end(job, attached.error().status, attached.error().text);
+  if (job.spread) (void)records_.save(job);  // with the keys of this life
   if (job.fallback.attached)
     if (auto attached = lane_jobs_.attach(job, kServerPlace); !attached)
       return ending_.end(job, attached.error().status, attached.error().text);
   logging::info("job running again", job.owner())("job", job.name)("id", value(job.id))(
       "epoch", job.epoch)("start", job.start.value);
-  for (Job::Worker& member : job.members)
-    connections_.send(*member.client, answer::Ready{job.buffers_shared, job.splits});
+  job.for_each_client([&](Client& client) {
+    connections_.send(client, answer::Ready{job.buffers_shared, job.splits});
+  });
   // Workers come back to its groups from now on.
   for (Job& group : jobs_)
     if (group.root == job.id) group.rejoin_deadline = now_ns() + config_.rejoin_timeout_ns;

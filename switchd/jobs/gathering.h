@@ -32,7 +32,11 @@ class Gathering {
         connections_(connections) {}
 
   /// Has the switch above told of the workers of a spread job: `tell(job)`. Otherwise there is none.
-  void set_above(std::function<void(Job&)> tell) { tell_above_ = std::move(tell); }
+  /// `back(job)`: all members of this switch are back at a job that the one above goes on with.
+  void set_above(std::function<void(Job&)> tell, std::function<void(Job&)> back) {
+    tell_above_ = std::move(tell);
+    back_above_ = std::move(back);
+  }
   /// Why a client cannot attach without a descriptor.
   static Result<void> check_attach(const Client& client);
   /// A worker attaches; its region is there, if it needs one.
@@ -42,6 +46,8 @@ class Gathering {
   /// All workers of a spread job are there, at some switch. `port_above`: the Ethernet port that
   /// leads to the switch above, if the job has one.
   void begin_spread(Job& job, uint32_t port_above);
+  /// All are back after a restart, the switch above too: as begin_spread().
+  void go_on(Job& job, uint32_t port_above);
   /// Tells those that wait which workers are missing; those of a wide job from time to time.
   void tell_missing(Job& job);
   void turn(Nanos now);
@@ -54,7 +60,7 @@ class Gathering {
   static constexpr size_t kMostNamed = 64;
   void tell_missing_now(Job& job);
   void begin(Job& job);
-  void go_on(Job& job);
+  void go_on_below(Client& client);
 
   const config::ControlConfig& config_;
   const JobRules& rules_;
@@ -64,7 +70,7 @@ class Gathering {
   JobEnding& ending_;
   JobOffers& offers_;
   Connections& connections_;
-  std::function<void(Job&)> tell_above_;
+  std::function<void(Job&)> tell_above_, back_above_;
   Nanos next_tell_ = kNever;
 };
 

@@ -135,11 +135,8 @@ struct Job {
     return Rank{static_cast<uint16_t>(kFirstPlaceBelow + number)};
   }
   /// All its members' places: `visit(rank, worker)`.
-  void for_each_place(auto&& visit) {
-    for (uint32_t rank = 0; rank < workers; ++rank)
-      if (!members[rank].elsewhere) visit(Rank{static_cast<uint16_t>(rank)}, members[rank]);
-    for (size_t i = 0; i < below.size(); ++i) visit(place_below(i), below[i]->place);
-  }
+  void for_each_place(auto&& visit) { for_each_place_of(*this, visit); }
+  void for_each_place(auto&& visit) const { for_each_place_of(*this, visit); }
   /// Those who are connected: `visit(client)`.
   void for_each_client(auto&& visit) {
     for_each_place([&](Rank, Worker& worker) {
@@ -179,6 +176,10 @@ struct Job {
           ranks.insert(Rank{static_cast<uint16_t>(rank)});
     }
     return ranks;
+  }
+  /// The workers of a switch below are back, or not.
+  void set_attached(const Below& one, bool attached) {
+    for (const Rank rank : one.ranks) at(rank).attached = attached;
   }
   /// Some of its workers are at other switches.
   bool is_apart() const {
@@ -250,6 +251,15 @@ struct Job {
       if (worker.elsewhere) return worker.has_left;
       return !worker.client || worker.client->state == Client::State::kLeaving;
     });
+  }
+
+ private:
+  template <class Self>
+  static void for_each_place_of(Self& job, auto&& visit) {
+    for (uint32_t rank = 0; rank < job.workers; ++rank)
+      if (!job.members[rank].elsewhere) visit(Rank{static_cast<uint16_t>(rank)}, job.members[rank]);
+    for (size_t i = 0; i < job.below.size(); ++i)
+      visit(place_below(i), job.below[i]->place);
   }
 };
 

@@ -14,6 +14,39 @@ namespace {
 
 constexpr Nanos kSecondNs = 1'000'000'000;
 
+/// Of a spread job that has begun.
+std::vector<SavedJob::Member> members_of(const Job& job) {
+  std::vector<SavedJob::Member> members;
+  if (!job.spread || job.state == Job::State::kJoining) return members;
+  job.for_each_place([&](Rank place, const Job::Worker& worker) {
+    const Job::Below* const below = job.below_at(place);
+    members.push_back({worker.number, runs_of(below ? below->ranks : RankSet::of(place)),
+                       below ? below->key : 0});
+  });
+  return members;
+}
+
+/// The members of this switch, which wait to come back; all other workers are at the one above.
+void place_members(const SavedJob& saved, Job& job) {
+  RankSet elsewhere = job.all();
+  for (const SavedJob::Member& member : saved.tree_members) {
+    const RankSet ranks = ranks_of_runs(member.ranks, job.workers).value();
+    elsewhere -= ranks;
+    if (member.key == 0) {
+      job.at(*ranks.begin()).number = member.number;
+      continue;
+    }
+    job.below.push_back(std::make_unique<Job::Below>());
+    Job::Below& below = *job.below.back();
+    below.key = member.key;
+    below.place.number = member.number;
+    job.set_below(below, ranks);
+    job.set_attached(below, false);
+  }
+  for (const Rank rank : elsewhere) job.at(rank).elsewhere = job.at(rank).attached = true;
+  job.settle();
+}
+
 int64_t saved_until_s(Nanos until, const Moment& now) {
   if (until == 0) return 0;
   // 0 would mean that the job has begun.
@@ -49,7 +82,10 @@ SavedJob saved_of(const Job& job, const Moment& now) {
           .root = value(job.root),
           .root_ranks = job.root_ranks,
           .home = std::string(name(job.home)),
-          .spread = job.spread};
+          .spread = job.spread,
+          .tree_members = members_of(job),
+          .above_id = job.above ? job.above->joined.place.job_id : 0,
+          .above_key = job.above ? job.above->joined.place.job_key : 0};
 }
 
 namespace {
@@ -93,6 +129,7 @@ std::unique_ptr<Job> job_of(const SavedJob& saved, std::span<const aggregator::J
   job->root_ranks = saved.root_ranks;
   job->payload_key = {random_u64(), random_u64()};
   job->members.resize(saved.workers);
+  if (!saved.tree_members.empty()) place_members(saved, *job);
   return job;
 }
 

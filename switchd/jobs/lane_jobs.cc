@@ -24,13 +24,26 @@ void LaneJobs::add(Job& job, Seq start) {
   if (job.state == Job::State::kRejoining && job.home == Home::kTree) report_held(job);
 }
 
+namespace {
+
+/// The members of a domain, and those below them: `visit(member, worker)`.
+void for_each_member(const Job& job, const Domain& domain, auto&& visit) {
+  job.for_each_place([&](Rank place, const Job::Worker& worker) {
+    const uint32_t member =
+        job.below_at(place) ? worker.number : domain.member_at(value(place));
+    if (member != aggregator::TreePlace::kElsewhere) visit(member, worker);
+  });
+}
+
+}  // namespace
+
 /// Where a domain begins: workers that are not in it may be further.
 Seq LaneJobs::start_of(const Job& job, const Domain& domain, Seq start) {
   if (job.home != Home::kTree || job.state != Job::State::kRejoining) return start;
   Seq end;
-  for (uint32_t rank = 0; rank < job.workers; ++rank)
-    if (domain.member_at(rank) != aggregator::TreePlace::kElsewhere)
-      end = std::max(end, job.members[rank].results_end);
+  for_each_member(job, domain, [&](uint32_t, const Job::Worker& worker) {
+    end = std::max(end, worker.results_end);
+  });
   return end;
 }
 
@@ -38,17 +51,35 @@ Seq LaneJobs::start_of(const Job& job, const Domain& domain, Seq start) {
 void LaneJobs::report_held(const Job& job) {
   for (const Domain& domain : job.domains) {
     std::vector<std::vector<Seq>> held(domain.members);
-    for (uint32_t rank = 0; rank < job.workers; ++rank) {
-      const uint8_t member = domain.member_at(rank);
-      if (member == aggregator::TreePlace::kElsewhere) continue;
-      held[member].insert(held[member].end(), job.members[rank].held.begin(),
-                          job.members[rank].held.end());
-    }
+    for_each_member(job, domain, [&](uint32_t member, const Job::Worker& worker) {
+      held[member].insert(held[member].end(), worker.held.begin(), worker.held.end());
+    });
     for (uint32_t member = 0; member < domain.members; ++member)
       if (!held[member].empty())
         lanes_.run(
             command::SetHeld{domain.index, Rank{static_cast<uint16_t>(member)}, held[member]});
   }
+}
+
+void LaneJobs::set_held(const Job& job, Rank rank) {
+  const LanePlace place = job.lane_place(rank);
+  lanes_.run(command::SetHeld{place.job, place.member, job.at(rank).held});
+}
+
+void LaneJobs::set_parent_epoch(const Job& job, uint32_t epoch) {
+  lanes_.run(command::SetParentEpoch{job.index(), epoch});
+}
+
+std::vector<Seq> LaneJobs::held(const Job& job) {
+  std::vector<Seq> held;
+  for (const auto& command : lanes_.run(command::FindHeld{job.index()}))
+    held.insert(held.end(), command.held.begin(), command.held.end());
+  std::ranges::sort(held);
+  return held;
+}
+
+void LaneJobs::detach_above(const Job& job) {
+  lanes_.run(command::Detach{job.index(), kFallbackRank});
 }
 
 void LaneJobs::remove(const Job& job) {

@@ -25,6 +25,13 @@ class LaneJobs {
   void detach(const Job& job, Rank rank);
   /// From now on what is whole goes to the switch above, which is behind the Ethernet port.
   Result<void> attach_above(const Job& job, uint32_t frame_port);
+  void detach_above(const Job& job);
+  /// The epoch of the switch above, and what waits for it is sent again; 0: it is away.
+  void set_parent_epoch(const Job& job, uint32_t epoch);
+  /// The fragments whose results this switch has, or its members have, in their order.
+  std::vector<Seq> held(const Job& job);
+  /// A member that has come back has the results that its place says.
+  void set_held(const Job& job, Rank rank);
 
   /// Nothing of the epoch before is taken, or sent, after this.
   void begin_epoch(const Job& job);

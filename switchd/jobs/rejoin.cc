@@ -11,9 +11,6 @@ namespace ina::switchd {
 
 namespace request = control::request;
 
-namespace {
-
-/// The fragments of request::Rejoin::held, which check() has looked at.
 std::vector<Seq> fragments_of(const std::vector<uint64_t>& held) {
   std::vector<Seq> fragments;
   for (size_t i = 0; i + 1 < held.size(); i += 2)
@@ -21,14 +18,15 @@ std::vector<Seq> fragments_of(const std::vector<uint64_t>& held) {
   return fragments;
 }
 
-/// True if these are ascending runs of fragments of the `window` before `end`.
-bool are_runs(const std::vector<uint64_t>& held, uint64_t end, uint32_t window) {
+bool are_held(const request::Rejoin& message, uint32_t window) {
+  const std::vector<uint64_t>& held = message.held;
   if (held.empty()) return true;
-  return held.size() % 2 == 0 && std::ranges::adjacent_find(held, std::ranges::greater_equal{}) == held.end() &&
-         held.back() <= end && end - held.front() <= window;
+  // A switch may have results of two windows.
+  return held.size() % 2 == 0 &&
+         std::ranges::adjacent_find(held, std::ranges::greater_equal{}) == held.end() &&
+         held.back() <= message.results_end &&
+         message.results_end - held.front() <= 2 * uint64_t{window};
 }
-
-}  // namespace
 
 void Rejoin::on_rejoin(Client& client, const request::Rejoin& message) {
   if (client.state != Client::State::kNew)
@@ -96,7 +94,7 @@ Result<void> Rejoin::check(const Job& job, const request::Rejoin& message) {
                             "before {}: its window is {}",
                             member.rank, job.name, message.low, message.next, message.results_end,
                             job.grant.window));
-  if (!are_runs(message.held, message.results_end, job.grant.window))
+  if (!are_held(message, job.grant.window))
     return fail(INA_ERR_INVALID,
                 fmt::format("rank {} of job '{}' cannot have the results that it says it has: "
                             "these are no runs of fragments of the window before {}",

@@ -16,6 +16,11 @@
 
 namespace ina::switchd {
 
+/// The fragments of request::Rejoin::held, if are_held().
+std::vector<Seq> fragments_of(const std::vector<uint64_t>& held);
+/// True if they are ascending runs of fragments before the end of the results.
+bool are_held(const control::request::Rejoin& message, uint32_t window);
+
 class Rejoin {
  public:
   /// All of them must outlive it.

@@ -45,6 +45,17 @@ Result<Job*> Restore::restore(const SavedJob& saved, const Moment& now) {
   }
   job->epoch = *epoch;
   job->reserved_until = reserved_until(saved, now);
+  if (saved.above_id != 0) {
+    if (config_.uplink.url.empty()) {
+      resources_.give_back(*job);
+      return fail(INA_ERR_INVALID, "some of its workers are at a switch above, and none is "
+                                   "configured any more (uplink.url)");
+    }
+    job->above = std::make_unique<Above>(nullptr);
+    job->above->state = Above::State::kAway;
+    job->above->joined.place.job_id = saved.above_id;
+    job->above->joined.place.job_key = saved.above_key;
+  }
   if (saved.reserved_until == 0) {
     job->state = Job::State::kRejoining;
     job->rejoin_deadline = now.monotonic + config_.control.rejoin_timeout_ns;

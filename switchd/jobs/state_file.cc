@@ -15,6 +15,7 @@
 
 #include "common/json/json.h"
 #include "wire/types.h"
+#include "switchd/jobs/tree.h"
 
 namespace ina::switchd {
 
@@ -134,6 +135,13 @@ Result<void> write_all(int fd, const std::string& text, const std::string& path)
   return {};
 }
 
+Json to_json(const std::vector<SavedJob::Member>& members) {
+  Json list = Json::array();
+  for (const SavedJob::Member& member : members)
+    list.push_back({{"number", member.number}, {"ranks", member.ranks}, {"key", member.key}});
+  return list;
+}
+
 Json to_json(const SavedJob& job) {
   return {{"name", job.name},
           {"id", job.id},
@@ -157,7 +165,10 @@ Json to_json(const SavedJob& job) {
           {"root", job.root},
           {"root_ranks", job.root_ranks},
           {"home", job.home},
-          {"spread", job.spread}};
+          {"spread", job.spread},
+          {"tree_members", to_json(job.tree_members)},
+          {"above_id", job.above_id},
+          {"above_key", job.above_key}};
 }
 
 /// A number of `json` that must lie in low..high; throws a sentence.
@@ -167,6 +178,24 @@ T number(const Json& json, const char* field, uint64_t low, uint64_t high) {
   if (!value.is_number_unsigned() || value.get<uint64_t>() < low || value.get<uint64_t>() > high)
     throw std::runtime_error(fmt::format("{} is not in {}..{}", field, low, high));
   return value.get<T>();
+}
+
+/// True if each worker is a member of this switch, below one, or, if there is one, at the switch
+/// above, and numbers have no gaps.
+bool are_members(const SavedJob& job) {
+  RankSet all;
+  WorkerSet numbers;
+  uint32_t ranks = 0;
+  for (const SavedJob::Member& member : job.tree_members) {
+    const auto own = ranks_of_runs(member.ranks, job.workers);
+    if (!own || own->empty() || (member.key == 0 && !own->is_single())) return false;
+    all |= *own;
+    ranks += own->size();
+    numbers.insert(Rank{static_cast<uint16_t>(member.number)});
+  }
+  return ranks == all.size() && (ranks == job.workers) == (job.above_id == 0) &&
+         job.tree_members.size() <= kMaxWorkers &&
+         numbers == WorkerSet::first(static_cast<uint32_t>(job.tree_members.size()));
 }
 
 SavedJob job_of(const Json& json) {
@@ -207,7 +236,17 @@ SavedJob job_of(const Json& json) {
         std::ranges::any_of(job.root_ranks, [](uint32_t rank) { return rank >= kMaxRanks; }))
       throw std::runtime_error("a group does not say which workers of its job are in it");
   }
-  if (json.contains("spread")) job.spread = json.at("spread").get<bool>();
+  if (json.contains("spread")) {
+    job.spread = json.at("spread").get<bool>();
+    for (const Json& member : json.at("tree_members"))
+      job.tree_members.push_back({number<uint32_t>(member, "number", 0, kMaxWorkers - 1),
+                                  member.at("ranks").get<std::vector<uint32_t>>(),
+                                  number<uint64_t>(member, "key", 0, UINT64_MAX)});
+    job.above_id = number<uint32_t>(json, "above_id", 0, UINT32_MAX);
+    job.above_key = number<uint64_t>(json, "above_key", 0, UINT64_MAX);
+    if (!job.tree_members.empty() && !are_members(job))
+      throw std::runtime_error("a job does not say which workers are at which switch");
+  }
   if (json.contains("home")) job.home = json.at("home").get<std::string>();
   return job;
 }

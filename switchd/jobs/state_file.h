@@ -45,9 +45,20 @@ struct SavedJob {
   std::vector<uint32_t> root_ranks = {};
   /// Where its workers were told the fallback is; empty: a switch that did not write it down yet.
   std::string home = {};
-  /// Its workers may be at several switches. What these are to each other is not written down: they
-  /// do not go on after a restart.
+  /// Its workers may be at several switches.
   bool spread = false;
+  /// Of a spread job that has begun: the members of this switch, by number: the worker's rank, or
+  /// runs of those at a switch below.
+  struct Member {
+    uint32_t number = 0;
+    std::vector<uint32_t> ranks;
+    uint64_t key = 0;  ///< of a switch below; 0: a worker
+    bool operator==(const Member&) const = default;
+  };
+  std::vector<Member> tree_members = {};
+  // The place at the switch above; 0: there is none.
+  uint32_t above_id = 0;
+  uint64_t above_key = 0;
   bool operator==(const SavedJob&) const = default;
 };
 

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
+#include "common/clock.h"
 #include "common/logging/record.h"
 #include "control/client.h"
 #include "wire/text.h"
@@ -43,12 +45,13 @@ void SwitchAbove::tell(Job& job) {
   if (!job.above) {
     job.above = std::make_unique<Above>(std::make_unique<Uplink>(config_.uplink, rings_));
     job.above->told = here;
-    job.above->line->open(
+    job.above->again =
         request::Join{.member = identity(job),
                       .window_bytes = uint64_t{job.grant.window} * job.geometry.slot_bytes,
                       .settings = job.settings,
-                      .ranks = runs_of(here)},
-        config_.control.join_timeout_ns);
+                      .ranks = runs_of(here)};
+    job.above->deadline = now_ns() + config_.control.join_timeout_ns;
+    job.above->line->open(job.above->again, config_.control.join_timeout_ns);
     return;
   }
   if (job.above->told == here) return;
@@ -78,6 +81,8 @@ void SwitchAbove::handle(Job& job, const answer::Message& message) {
     job.for_each_client([&](Client& client) { connections_.send(client, *waiting); });
   } else if (const auto* left = std::get_if<answer::PeerLeft>(&message)) {
     departures_.tell_here(job, *left);
+  } else if (answer::is_no_room(message)) {
+    on_lost(job, control::error_of(message).text);
   } else if (std::holds_alternative<answer::Left>(message)) {
     job.above.reset();
     departures_.end_well(job);
@@ -103,25 +108,98 @@ void SwitchAbove::on_joined(Job& job, const answer::Joined& joined) {
   job.above->joined = joined;
   job.above->why_away.clear();
   job.above->line->say(request::Attach{});
+  if (job.state != Job::State::kJoining) return;
   // Others may have come meanwhile.
   job.above->told = {};
   tell(job);
 }
 
-/// All workers of the job are at some switch of the tree.
+/// All workers of the job are at some switch of the tree, or all of these are back.
 void SwitchAbove::on_ready(Job& job) {
-  if (job.state != Job::State::kJoining) return;
+  const bool begins = job.state == Job::State::kJoining;
+  job.above->state = Above::State::kRunning;
+  job.above->again = {};
+  if (job.state == Job::State::kRejoining) return gathering_.go_on(job, port_of(config_));
+  if (!begins) return go_on(job);
   for (Job::Worker& worker : job.members)
     if (!worker.client && !worker.elsewhere) worker.elsewhere = worker.attached = true;
-  job.above->state = Above::State::kRunning;
   gathering_.begin_spread(job, port_of(config_));
 }
 
+/// The switch above is back, and this one went on meanwhile.
+void SwitchAbove::go_on(Job& job) {
+  lane_jobs_.detach_above(job);
+  if (auto attached = lane_jobs_.attach_above(job, port_of(config_)); !attached)
+    return end(job, attached.error().status, attached.error().text);
+  lane_jobs_.set_parent_epoch(job, job.above->joined.place.epoch);
+  records_.save(job);
+  logging::info("switch above is back", job.owner())("job", job.name)("id", value(job.id));
+}
+
 void SwitchAbove::on_lost(Job& job, const std::string& text) {
-  job.above->why_away = text;
+  Above& above = *job.above;
+  above.why_away = text;
+  const Nanos now = now_ns();
+  if (above.state == Above::State::kRunning) {
+    logging::warn("switch above lost", job.owner())("job", job.name)("id", value(job.id))("text",
+                                                                                          text);
+    above.state = Above::State::kAway;
+    above.deadline = now + config_.control.rejoin_timeout_ns;
+    // Nothing from there is taken after this, so the report stays true.
+    lane_jobs_.set_parent_epoch(job, 0);
+    return rejoin(job, lane_jobs_.held(job), lane_jobs_.results_end(job));
+  }
+  if (now < above.deadline) return above.line->open(above.again, above.deadline - now);
   end(job, INA_ERR_SWITCH_LOST,
-      fmt::format("the switch above ({}) is lost to job '{}': {}", config_.uplink.url, job.name,
+      fmt::format("the switch above ({}) is lost to job '{}', and did not come back within {} s: {}",
+                  config_.uplink.url, job.name,
+                  static_cast<double>(above.state == Above::State::kJoining
+                                          ? config_.control.join_timeout_ns
+                                          : config_.control.rejoin_timeout_ns) *
+                      1e-9,
                   text));
+}
+
+void SwitchAbove::come_back(Job& job) {
+  Above& above = *job.above;
+  if (above.line) return;  // it has been asked
+  above.line = std::make_unique<Uplink>(config_.uplink, rings_);
+  above.deadline = now_ns() + config_.control.rejoin_timeout_ns;
+  std::set<Seq> held;
+  Seq end;
+  job.for_each_place([&](Rank, const Job::Worker& worker) {
+    held.insert(worker.held.begin(), worker.held.end());
+    end = std::max(end, worker.results_end);
+  });
+  rejoin(job, {held.begin(), held.end()}, end);
+}
+
+/// Asks for the place that the job had. `held`: the results that are here, in their order; `end`:
+/// of all that have been seen.
+void SwitchAbove::rejoin(Job& job, const std::vector<Seq>& held, Seq end) {
+  Above& above = *job.above;
+  request::Rejoin message{.member = identity(job),
+                          .job_id = above.joined.place.job_id,
+                          .job_key = above.joined.place.job_key,
+                          .low = 0,
+                          .next = end.value,
+                          .results_end = end.value};
+  for (const Seq seq : held) {
+    if (!message.held.empty() && message.held.back() == seq.value)
+      ++message.held.back();
+    else
+      message.held.insert(message.held.end(), {seq.value, seq.value + 1});
+  }
+  RankSet here;
+  job.for_each_place([&](Rank place, const Job::Worker&) {
+    if (const Job::Below* const below = job.below_at(place))
+      here |= below->ranks;
+    else
+      here.insert(place);
+  });
+  message.ranks = runs_of(here);
+  above.again = std::move(message);
+  above.line->open(above.again, above.deadline - now_ns());
 }
 
 /// It ended the job, or cannot go on with it; nothing more is said there.

@@ -18,11 +18,12 @@ class SwitchAbove {
  public:
   /// All of them must outlive it. `rings`: when it has said something.
   SwitchAbove(const ConductorConfig& config, const JobTable& jobs, LaneJobs& lane_jobs,
-              JobEnding& ending, Gathering& gathering, Departures& departures,
+              JobRecords& records, JobEnding& ending, Gathering& gathering, Departures& departures,
               Connections& connections, ConductorEvent& rings)
       : config_(config),
         jobs_(jobs),
         lane_jobs_(lane_jobs),
+        records_(records),
         ending_(ending),
         gathering_(gathering),
         departures_(departures),
@@ -33,18 +34,23 @@ class SwitchAbove {
   void on_events();
   /// Some workers of a job that gathers are here or below, and others are not.
   void tell(Job& job);
+  /// All members are back at a job of an earlier life of this switch, which is above, too.
+  void come_back(Job& job);
 
  private:
   control::request::Member identity(const Job& job) const;
   void handle(Job& job, const control::answer::Message& message);
   void on_joined(Job& job, const control::answer::Joined& joined);
   void on_ready(Job& job);
+  void go_on(Job& job);
   void on_lost(Job& job, const std::string& text);
+  void rejoin(Job& job, const std::vector<Seq>& held, Seq end);
   void end(Job& job, ina_status status, const std::string& text);
 
   const ConductorConfig& config_;
   const JobTable& jobs_;
   LaneJobs& lane_jobs_;
+  JobRecords& records_;
   JobEnding& ending_;
   Gathering& gathering_;
   Departures& departures_;

@@ -9,6 +9,7 @@
 #include "common/logging/record.h"
 #include "control/tokens.h"
 #include "switchd/jobs/joining.h"
+#include "switchd/jobs/rejoin.h"
 #include "switchd/random.h"
 #include "wire/text.h"
 
@@ -101,6 +102,53 @@ Result<void> SwitchesBelow::check_free(const Client& client, const Job& job,
   return {};
 }
 
+void SwitchesBelow::on_rejoin(Client& client, const request::Rejoin& message) {
+  if (client.state != Client::State::kNew)
+    return connections_.refuse(client, INA_ERR_INVALID, "this connection has joined already");
+  if (!identification_.check_version(client, message.member)) return;
+  if (auto back = come_back(client, message); !back) connections_.refuse(client, back.error());
+}
+
+Result<void> SwitchesBelow::come_back(Client& client, const request::Rejoin& message) {
+  if (!config_.is_switch_below(client.owner()))
+    return fail(INA_ERR_REFUSED, fmt::format("{} is none of the switches that may join here "
+                                             "(control.switches_below of this switch)",
+                                             client.owner()));
+  Job* const job = jobs_.find(JobId{message.job_id});
+  const auto lost = [&] {
+    return fail(INA_ERR_SWITCH_LOST,
+                fmt::format("the switch above does not know job '{}' (id {}) of this switch any "
+                            "more, or the job has ended",
+                            message.member.job, message.job_id));
+  };
+  if (!job || job->state == Job::State::kJoining) return lost();
+  size_t number = 0;
+  while (number < job->below.size() && job->below[number]->key != message.job_key) ++number;
+  if (number == job->below.size()) return lost();
+  if (!are_held(message, job->grant.window))
+    return fail(INA_ERR_INVALID, "'held' are no runs of fragments of the window");
+  auto way = ports_.choose(client.peer, message.member.reach);
+  if (!way) return tl::unexpected(way.error());
+  Job::Below& below = *job->below[number];
+  const Rank place = Job::place_below(number);
+  if (below.place.client) {  // its old connection is about to be closed
+    ending_.leave(*below.place.client);
+    connections_.close_later(*below.place.client);
+  }
+  const uint32_t member = below.place.number;
+  if (job->state != Job::State::kRejoining) lane_jobs_.detach(*job, place);
+  resources_.drop_worker(*job, place);
+  below.place.number = member;
+  below.key = random_u64();
+  below.place.held = fragments_of(message.held);
+  below.place.results_end = Seq{message.results_end};
+  job->start = std::max(job->start, below.place.results_end);
+  if (auto taken = placement_.take(client, *job, place, std::move(*way)); !taken) return taken;
+  client.role = Client::Role::kSwitch;
+  below.lost_since = 0;
+  return {};
+}
+
 bool SwitchesBelow::handle(Client& client, const request::Message& message) {
   if (client.role != Client::Role::kSwitch) return false;
   if (!client.job) return true;  // its end has crossed the message
@@ -148,6 +196,10 @@ void SwitchesBelow::on_gone(Client& client) {
   if (leaving) return;
   if (job.state == Job::State::kJoining) {
     job.set_below(below, {});
+    return gathering_.tell_missing(job);
+  }
+  if (job.state == Job::State::kRejoining) {
+    job.set_attached(below, false);
     return gathering_.tell_missing(job);
   }
   below.lost_since = now_ns();

@@ -23,8 +23,8 @@ class SwitchesBelow {
   /// All of them must outlive it.
   SwitchesBelow(const ConductorConfig& config, const JobTable& jobs, Identification& identification,
                 Ports& ports, Placement& placement, JobRecords& records, JobMaker& maker,
-                JobEnding& ending, Gathering& gathering, Departures& departures,
-                Connections& connections)
+                JobEnding& ending, LaneJobs& lane_jobs, Resources& resources, Gathering& gathering,
+                Departures& departures, Connections& connections)
       : config_(config),
         jobs_(jobs),
         identification_(identification),
@@ -33,12 +33,16 @@ class SwitchesBelow {
         records_(records),
         maker_(maker),
         ending_(ending),
+        lane_jobs_(lane_jobs),
+        resources_(resources),
         gathering_(gathering),
         departures_(departures),
         connections_(connections) {}
 
   /// A Join with ranks.
   void on_join(Client& client, const control::request::Join& join);
+  /// A Rejoin with ranks: the switch, or its connection, was away, or this switch has started again.
+  void on_rejoin(Client& client, const control::request::Rejoin& message);
   /// False: it is no message of a switch about a job that runs here; others handle it.
   bool handle(Client& client, const control::request::Message& message);
   /// Its connection is gone.
@@ -54,6 +58,7 @@ class SwitchesBelow {
                              const control::request::Join& join);
   static Result<void> check_free(const Client& client, const Job& job,
                                  const control::request::Join& join, const RankSet& ranks);
+  Result<void> come_back(Client& client, const control::request::Rejoin& message);
   void on_ranks(Client& client, const control::request::Ranks& said);
   void on_leave(Client& client);
 
@@ -65,6 +70,8 @@ class SwitchesBelow {
   JobRecords& records_;
   JobMaker& maker_;
   JobEnding& ending_;
+  LaneJobs& lane_jobs_;
+  Resources& resources_;
   Gathering& gathering_;
   Departures& departures_;
   Connections& connections_;

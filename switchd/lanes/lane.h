@@ -53,7 +53,8 @@ class Lane {
                    .members = members_,
                    .domains = domains_,
                    .forwarding = forwarding_,
-                   .trace = trace_}) {
+                   .trace = trace_,
+                   .ascend = [this](aggregator::JobIndex job) { ascend(job); }}) {
     if (config.bridge) forwarding_.emplace(*config.bridge, frame_ports_);
     epoll_event event{};
     event.events = EPOLLIN | EPOLLET;
@@ -207,6 +208,13 @@ class Lane {
   void send_bare_results(Nanos now) {
     aggregator::send_bare_results(aggregator_, now, through());
     if (domains_.any()) return serve_roots(now);
+    flush();
+  }
+
+  /// What waits for the switch above goes there again.
+  void ascend(aggregator::JobIndex job) {
+    for (Seq from; aggregator_.ascend_again(job, from, verdicts_.front());)
+      aggregator::carry_out(aggregator_, verdicts_.front(), Rank{}, through());
     flush();
   }
 

@@ -2,6 +2,7 @@
 // command.
 #pragma once
 
+#include <functional>
 #include <new>
 #include <optional>
 #include <variant>
@@ -32,6 +33,8 @@ class LaneExecutor {
     aggregator::Domains& domains;
     std::optional<Forwarding<FramePort>>& forwarding;
     PacketTrace*& trace;
+    /// Sends the switch above what waits for it.
+    std::function<void(aggregator::JobIndex)> ascend;
   };
 
   explicit LaneExecutor(const Parts& lane) : lane_(lane) {}
@@ -91,6 +94,14 @@ class LaneExecutor {
   }
   void carry_out(const command::SetHeld& command) {
     lane_.aggregator.set_held(command.job, command.member, command.held);
+  }
+  void carry_out(const command::SetParentEpoch& command) {
+    lane_.aggregator.set_parent_epoch(command.job, command.epoch);
+    if (command.epoch != 0) lane_.ascend(command.job);
+  }
+  void carry_out(command::FindHeld& command) {
+    lane_.aggregator.for_each_held(command.job,
+                                   [&](Seq seq) { command.held.push_back(seq); });
   }
   void carry_out(const command::NewEpoch& command) {
     lane_.aggregator.new_epoch(command.job, command.epoch, command.instance, nullptr);

@@ -56,6 +56,7 @@ class Uplink::Line {
   };
   void serve(const Order& order);
   Result<control::Connection> connect(const Order& order);
+  void pause();
   Result<void> exchange(const control::Connection& connection);
   std::optional<Order> next_order();
   std::vector<request::Message> take_unsaid();
@@ -65,6 +66,7 @@ class Uplink::Line {
   const config::UplinkConfig config_;
   ConductorEvent& rings_;
   const Fd wake_;
+  bool again_ = false;  ///< not the first order
   std::atomic<bool> stopping_{false};
   std::mutex mutex_;
   std::condition_variable ordered_;
@@ -126,7 +128,7 @@ std::optional<Uplink::Event> Uplink::Line::next() {
 }
 
 void Uplink::Line::run() {
-  while (const auto order = next_order()) serve(*order);
+  for (; const auto order = next_order(); again_ = true) serve(*order);
 }
 
 /// Nothing: it is to stop.
@@ -144,7 +146,10 @@ void Uplink::Line::serve(const Order& order) {
 }
 
 Result<control::Connection> Uplink::Line::connect(const Order& order) {
-  for (;;) {
+  for (bool first = true;; first = false) {
+    // Also before the first attempt of another order: the last one may have been refused.
+    if (!first || again_) pause();
+    if (stopping_) return fail(INA_ERR_SWITCH_LOST, "the job has ended");
     auto connection = control::Connection::open(
         config_.url, std::min(kAttemptNs, order.deadline - now_ns()), trust_of(config_), 0);
     if (connection) {
@@ -154,12 +159,17 @@ Result<control::Connection> Uplink::Line::connect(const Order& order) {
       if (said) return connection;
       connection = tl::unexpected(said.error());
     }
-    if (stopping_ || connection.error().status == INA_ERR_REFUSED ||
-        now_ns() + kPauseNs >= order.deadline)
+    if (connection.error().status == INA_ERR_REFUSED || now_ns() + kPauseNs >= order.deadline)
       return connection;
-    pollfd woken{wake_.get(), POLLIN, 0};
-    ::poll(&woken, 1, static_cast<int>(kPauseNs / kMsNs));
   }
+}
+
+/// Between two attempts; shorter if it is to stop.
+void Uplink::Line::pause() {
+  drain_event(wake_.get());
+  if (stopping_) return;
+  pollfd woken{wake_.get(), POLLIN, 0};
+  ::poll(&woken, 1, static_cast<int>(kPauseNs / kMsNs));
 }
 
 /// Until the connection ends, which is an error, or there is another order, or none is wanted.

@@ -63,7 +63,7 @@ class Switch:
         lines = [f"log: {{file: {self.folder / 'log'}}}",
                  f"control: {{socket: {self.socket}, rejoin_timeout: 20 s"
                  + (", switches_below: 'uid:0'}" if self.below else "}"),
-                 f"eal: {{file_prefix: {self.namespace.name}, huge: no, memory: 128 MiB}}",
+                 f"eal: {{file_prefix: {self.namespace.name}, huge: no, memory: 256 MiB}}",
                  "aggregator: {policy: esa, slots: 256, slot_bytes: 1024}",
                  "jobs: {window_bytes: 128 KiB}"]
         if self.above:
