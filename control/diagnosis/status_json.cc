@@ -39,7 +39,16 @@ std::vector<uint64_t> ranks(const Json& json, const char* key) {
 }
 
 std::string ranks_text(const std::vector<uint64_t>& ranks) {
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+  constexpr size_t kLarge = 16;
+  std::vector<std::string> runs;  // of a large set, as wire::ranks_text() has them
+  for (size_t first = 0, end; first < ranks.size(); first = end) {
+    for (end = first + 1;
+         ranks.size() > kLarge && end < ranks.size() && ranks[end] == ranks[end - 1] + 1;)
+      ++end;
+    runs.push_back(end - first == 1 ? fmt::to_string(ranks[first])
+                                    : fmt::format("{}-{}", ranks[first], ranks[end - 1]));
+  }
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(runs, ", "));
 }
 
 std::string with_separators(uint64_t number) {

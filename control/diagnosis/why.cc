@@ -127,6 +127,35 @@ void explain_rejoining(const Case& c, std::vector<Reason>& reasons) {
                        missing});
 }
 
+// ---- jobs at several switches
+
+void explain_tree(const Case& c, std::vector<Reason>& reasons) {
+  const Json& tree = child(c.now(), "tree");
+  const Json& above = child(tree, "above");
+  if (text(above, "state") == "away")
+    reasons.push_back({"switch_above_away",
+                       fmt::format("the switch above ({}) is away, and all workers wait for it: {}",
+                                   printable(text(above, "url")), printable(text(above, "text"))),
+                       {}});
+  for (const Json& below : child(tree, "below"))
+    if (text(below, "state") == "away") {
+      const auto those = ranks(below, "ranks");
+      reasons.push_back({"switch_below_away",
+                         fmt::format("a switch below is away, with {}", ranks_text(those)), those});
+    }
+}
+
+/// Nobody here is waited for.
+void explain_wait_above(const Case& c, std::vector<Reason>& reasons) {
+  const Json& above = child(child(c.now(), "tree"), "above");
+  if (text(above, "state") != "running" || !ranks(c.now(), "waiting_for").empty()) return;
+  reasons.push_back({"waits_above",
+                     fmt::format("no worker of this switch is waited for: `inactl why` at the "
+                                 "switch above ({}) says for whom that waits",
+                                 printable(text(above, "url"))),
+                     {}});
+}
+
 // ---- jobs that run
 
 void explain_fallback(const Case& c, std::vector<Reason>& reasons) {
@@ -602,14 +631,17 @@ void explain_switch(const Case& c, std::vector<Reason>& reasons) {
 
 void explain_running(const Case& c, JobVerdict& verdict) {
   explain_fallback(c, verdict.reasons);
+  explain_tree(c, verdict.reasons);
   explain_unheard(c, verdict.reasons);
   explain_collective(c, "splitting", "split_missing", "ina_split", verdict.reasons);
   explain_creates(c, verdict.reasons);
   explain_collective(c, "sharing", "result_buffer_missing", "ina_alloc_result", verdict.reasons);
-  if (verdict.advances)
+  if (verdict.advances) {
     explain_slowness(c, verdict.reasons);
-  else
+  } else {
     explain_standstill(c, verdict.reasons);
+    explain_wait_above(c, verdict.reasons);
+  }
   if (const auto offload = offload_of(c)) {
     verdict.offload = offload->ratio();
     verdict.recent = offload->recent;
@@ -630,6 +662,7 @@ JobVerdict explain(const Case& c) {
     explain_fallback(c, verdict.reasons);
   } else if (verdict.state == "rejoining") {
     explain_rejoining(c, verdict.reasons);
+    explain_tree(c, verdict.reasons);
   } else if (verdict.state == "leaving") {
     explain_leaving(c, verdict.reasons);
   } else {

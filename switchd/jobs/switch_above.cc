@@ -99,7 +99,9 @@ void SwitchAbove::on_joined(Job& job, const answer::Joined& joined) {
   const io::shm::Geometry& here = job.geometry;
   if (place.window != job.grant.window || place.slot_bytes != here.slot_bytes ||
       place.lanes != here.lanes || joined.rules.home != Home::kTree || !place.address)
-    return end(job, INA_ERR_INVALID,
+    // That one's workers hear it, too.
+    return ending_.end(
+        job, INA_ERR_INVALID,
                fmt::format("the switch above ({}) has a window of {} fragments of {} bytes in {} "
                            "lanes, this one of {} of {} in {}: jobs.window_bytes, "
                            "aggregator.slot_bytes and switch.lcores must be the same at both",

@@ -286,7 +286,7 @@ Json StatusReport::tenants_json() const {
 
 Json StatusReport::job_json(Job& job, const Links* explain) const {
   static constexpr const char* kStates[] = {"joining", "running", "leaving", "rejoining"};
-  const RankSet attached = job.attached();
+  const RankSet attached = attached_of(job);
   Json json = numbers_json({{"id", value(job.id)},
                             {"epoch", job.epoch},
                             {"uid", job.uid},
@@ -314,7 +314,37 @@ Json StatusReport::job_json(Job& job, const Links* explain) const {
     json["slots_floor"] = job.grant.floor_per_lane * job.geometry.lanes;
     json["slots_ceiling"] = job.grant.ceiling(job.geometry.lanes);
   }
+  if (job.spread) json["tree"] = tree_json(job);
   if (explain) explain_job(job, *explain, json);
+  return json;
+}
+
+/// The workers that are at some switch of the tree, as far as this one has heard.
+RankSet StatusReport::attached_of(const Job& job) {
+  const Above* const above = job.above.get();
+  if (job.state != Job::State::kJoining || !above || above->waiting.missing.empty())
+    return job.attached();
+  RankSet attached = job.all();
+  for (const uint32_t rank : above->waiting.missing)
+    if (rank < job.workers) attached -= RankSet::of(Rank{static_cast<uint16_t>(rank)});
+  return attached;
+}
+
+/// The other switches that have workers of a spread job.
+Json StatusReport::tree_json(const Job& job) const {
+  static constexpr const char* kStates[] = {"joining", "running", "away"};
+  Json json = {{"above", nullptr}, {"below", Json::array()}};
+  if (const Above* const above = job.above.get())
+    json["above"] = {{"url", config_.uplink.url},
+                     {"state", kStates[static_cast<size_t>(above->state)]},
+                     {"text", above->why_away}};
+  for (const auto& below : job.below)
+    json["below"].push_back(
+        {{"peer", below->place.client ? below->place.client->peer.text() : ""},
+         {"ranks", ranks_of(below->ranks)},
+         {"state", below->lost_since != 0     ? "away"
+                   : below->place.attached ? "running"
+                                           : "joining"}});
   return json;
 }
 
@@ -326,9 +356,19 @@ Json StatusReport::peers_json(const Job& job) const {
   for (uint32_t rank = 0; rank < job.workers; ++rank) {
     const Client* client = job.members[rank].client;
     if (!client && root) client = root->members[job.root_ranks[rank]].client;
-    peers.push_back(client ? client->peer.text() : "");
+    peers.push_back(client ? client->peer.text() : elsewhere_text(job, rank));
   }
   return peers;
+}
+
+/// Where a worker of another switch is; empty: it is none.
+std::string StatusReport::elsewhere_text(const Job& job, uint32_t rank) {
+  if (!job.members[rank].elsewhere) return {};
+  for (const auto& below : job.below)
+    if (below->ranks.contains(Rank{static_cast<uint16_t>(rank)}))
+      return "at the switch below, " +
+             (below->place.client ? below->place.client->peer.text() : "which is away");
+  return "at another switch";
 }
 
 /// By a snapshot that looked for it in the lanes where the job holds slots.
@@ -361,8 +401,12 @@ void StatusReport::explain_late(const Job& job, const RankSet& late, const Links
   Json dead_links = Json::array();
   for (const uint32_t rank : ranks_of(late)) {
     const Job::Worker& worker = job.members[rank];
-    peers.push_back(worker.client ? worker.client->peer.text() : "gone");
-    processes.push_back(worker.client ? process_state(worker.client->peer) : "ended");
+    peers.push_back(worker.client      ? worker.client->peer.text()
+                    : worker.elsewhere ? elsewhere_text(job, rank)
+                                       : "gone");
+    processes.push_back(worker.client      ? process_state(worker.client->peer)
+                        : worker.elsewhere ? ""
+                                           : "ended");
     const FrameWay* const frames = worker.way.frames();
     const bool is_cut = frames && frames->port < links.size() && !links[frames->port];
     dead_links.push_back(is_cut ? config_.frame_ports[frames->port].name : "");

@@ -59,6 +59,9 @@ class StatusReport {
   static void explain_creates(const Job& job, control::Json& json);
   void explain_stopped(const Job& job, const RankSet& late, control::Json& json) const;
   control::Json peers_json(const Job& job) const;
+  static RankSet attached_of(const Job& job);
+  control::Json tree_json(const Job& job) const;
+  static std::string elsewhere_text(const Job& job, uint32_t rank);
   void add_devices(control::Json& ports) const;
   control::Json configuration_json() const;
   control::Json tenants_json() const;

@@ -30,7 +30,9 @@ class Switch:
         self.number = len(bed.switches)
         self.namespace = Namespace(f"{bed.prefix}-{name}")
         self.daemon = None
-        self.ports = []  # name, interface, address
+        self.ports = []  # name and address
+        self.rejoin_timeout_s = 30
+        self.slot_bytes = 1024
         self.more = more
         self.below = below
         if above:
@@ -61,10 +63,10 @@ class Switch:
     def config(self):
         """Returns its configuration."""
         lines = [f"log: {{file: {self.folder / 'log'}}}",
-                 f"control: {{socket: {self.socket}, rejoin_timeout: 20 s"
+                 f"control: {{socket: {self.socket}, rejoin_timeout: {self.rejoin_timeout_s} s"
                  + (", switches_below: 'uid:0'}" if self.below else "}"),
                  f"eal: {{file_prefix: {self.namespace.name}, huge: no, memory: 256 MiB}}",
-                 "aggregator: {policy: esa, slots: 256, slot_bytes: 1024}",
+                 f"aggregator: {{policy: esa, slots: 256, slot_bytes: {self.slot_bytes}}}",
                  "jobs: {window_bytes: 128 KiB}"]
         if self.above:
             lines.append(f"uplink: {{url: {self.above.socket}, port: up0, port_above: {self.port_above}}}")
