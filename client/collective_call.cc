@@ -17,6 +17,13 @@ bool is_sum(Collective c) {
   return !is_moved(c);
 }
 
+/// A region of each rank.
+void add_all(ByRank<Region>& regions, const CollectiveCall::Numbers& displacements,
+             const CollectiveCall::Numbers& counts, uint32_t workers) {
+  Region* const added = regions.grow(workers);
+  for (uint32_t rank = 0; rank < workers; ++rank) added[rank] = {displacements[rank], counts[rank]};
+}
+
 bool has_shares(Collective c) {
   return c == Collective::kReduceScatter || c == Collective::kAllGather ||
          c == Collective::kGather || c == Collective::kScatter;
@@ -26,9 +33,8 @@ bool has_shares(Collective c) {
 
 void CollectiveCall::set_even(uint32_t workers, uint64_t count) {
   const auto fill = [&](Numbers& all_counts, Numbers& places) {
-    all_counts.resize(workers);
-    std::ranges::fill(all_counts, count);
-    places.resize(workers);
+    std::fill_n(all_counts.grow(workers), workers, count);
+    places.grow(workers);
     scheduler::pack(all_counts, places);
   };
   fill(counts, displacements);
@@ -66,13 +72,8 @@ void CallRegions::add_shares(const CollectiveCall& call, uint32_t workers, uint3
                          (call.collective == Collective::kScatter && root);
   const bool receives_all =
       call.collective == Collective::kAllGather || (call.collective == Collective::kGather && root);
-  if (sends_all || receives_all) {
-    (sends_all ? send : recv).reserve(workers);
-    for (uint32_t other = 0; other < workers; ++other) {
-      const uint64_t offset = call.displacements[other];
-      sends_all ? add_send(offset, call.counts[other]) : add_receive(offset, call.counts[other]);
-    }
-  }
+  if (sends_all || receives_all)
+    add_all(sends_all ? send : recv, call.displacements, call.counts, workers);
   if (!sends_all && call.collective != Collective::kScatter) add_send(0, call.counts[rank]);
   if (!receives_all && call.collective != Collective::kGather) add_receive(0, call.counts[rank]);
   own_send = sends_all ? rank : 0;
@@ -82,12 +83,8 @@ void CallRegions::add_shares(const CollectiveCall& call, uint32_t workers, uint3
 }
 
 void CallRegions::add_all_pairs(const CollectiveCall& call, uint32_t workers, uint32_t rank) {
-  send.reserve(workers);
-  recv.reserve(workers);
-  for (uint32_t other = 0; other < workers; ++other) {
-    add_send(call.displacements[other], call.counts[other]);
-    add_receive(call.receive_displacements[other], call.receive_counts[other]);
-  }
+  add_all(send, call.displacements, call.counts, workers);
+  add_all(recv, call.receive_displacements, call.receive_counts, workers);
   own_send = own_receive = rank;
   copies_own = true;
 }
@@ -234,10 +231,12 @@ class Checker {
   /// Indices of regions that have elements, by the place where they begin.
   using Order = ByRank<uint32_t>;
   static Order order_of(const ByRank<Region>& regions) {
+    uint32_t used = 0;
+    for (const Region& region : regions) used += region.count != 0 ? 1 : 0;
     Order order;
-    order.reserve(regions.size());
+    uint32_t* next = order.grow(used);
     for (uint32_t at = 0; at < regions.size(); ++at)
-      if (regions[at].count != 0) order.push_back(at);
+      if (regions[at].count != 0) *next++ = at;
     const auto offset = [&](uint32_t at) { return regions[at].offset; };
     // Mostly they lie in the order of their ranks.
     if (!std::ranges::is_sorted(order, {}, offset)) std::ranges::sort(order, {}, offset);
@@ -263,6 +262,16 @@ class Checker {
     const auto end_of_received = [&](uint32_t to) {
       return start(call_.recv, regions.recv[to]) + regions.recv[to].count * width;
     };
+    uintptr_t first = UINTPTR_MAX, last = 0;
+    for (const Region& sent : regions.send) {
+      if (sent.count == 0) continue;
+      first = std::min(first, start(call_.send, sent));
+      last = std::max(last, start(call_.send, sent) + sent.count * width);
+    }
+    // Mostly they lie apart as a whole.
+    if (order.empty() || last <= start(call_.recv, regions.recv[order[0]]) ||
+        first >= end_of_received(order[order.size() - 1]))
+      return {};
     for (size_t from = 0; from < regions.send.size(); ++from) {
       const Region& sent = regions.send[from];
       if (sent.count == 0) continue;

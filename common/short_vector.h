@@ -26,9 +26,15 @@ class ShortVector {
 
   /// New elements are zero. Not less than size(). Throws.
   void resize(size_t size) {
-    reserve(size);
-    std::uninitialized_value_construct(data_ + size_, data_ + size);
-    size_ = size;
+    const size_t count = size - size_;
+    std::uninitialized_value_construct_n(grow(count), count);
+  }
+  /// The first of `count` new elements, which the caller must write. Throws.
+  T* grow(size_t count) {
+    reserve(size_ + count);
+    T* const first = data_ + size_;
+    size_ += count;
+    return first;
   }
   /// Throws, unless reserve() has made room.
   void push_back(const T& element) {
@@ -38,9 +44,7 @@ class ShortVector {
   }
   /// Throws.
   void append(std::span<const T> elements) {
-    reserve(size_ + elements.size());
-    std::uninitialized_copy(elements.begin(), elements.end(), data_ + size_);
-    size_ += elements.size();
+    std::uninitialized_copy(elements.begin(), elements.end(), grow(elements.size()));
   }
   /// Throws.
   void reserve(size_t room) {

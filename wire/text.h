@@ -17,7 +17,7 @@ std::string ranks_text(const Ranks& ranks) {
   const char* separator = "";
   uint32_t first = 0, next = UINT32_MAX;  // of the ranks that follow each other
   const auto end_run = [&] {
-    if (next != UINT32_MAX && next - first > 1) text += "-" + std::to_string(next - 1);
+    if (next != UINT32_MAX && next - first > 1) text.append("-").append(std::to_string(next - 1));
   };
   for (const Rank rank : ranks) {
     if (joins && value(rank) == next) {

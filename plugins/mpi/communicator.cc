@@ -81,8 +81,8 @@ Communicator::Communicator(MPI_Comm comm) : comm_(comm) {
   PMPI_Comm_size(comm, &size);
   if (inter)
     why_not_ = "intercommunicator";
-  else if (size > INA_MAX_WORLD_SIZE)
-    why_not_ = "more than " + std::to_string(INA_MAX_WORLD_SIZE) + " ranks";
+  else if (const int most = World::of_process().most_ranks(); size > most)
+    why_not_ = "more than " + std::to_string(most) + " ranks";
   else if (size == 1)
     why_not_ = "one rank";
   else if (World::of_process().why_not().empty())

@@ -21,6 +21,8 @@ constexpr int kFailedTag = 1;
 constexpr int kCallsTag = 2;
 /// There are none.
 constexpr int kNoTag = 3;
+/// Workers of a job that every switch takes, also one without others.
+constexpr int kMostOfOneSwitch = 64;
 /// When MPI has ended, all have sent their goodbye, or never will.
 constexpr int kLastWaitS = 5;
 
@@ -107,7 +109,7 @@ void World::make_team() {
 }
 
 /// Joins a job of all members. All of them are here, so that it takes no time; if one of them
-/// cannot, none does.
+/// cannot, none does. Those that are too many for one switch have their small communicators then.
 void World::join_job() {
   auto made = std::make_shared<ina_context*>(nullptr);
   const auto call = [made, name = name_, rank = rank_, size = static_cast<int>(members_.size())] {
@@ -127,9 +129,14 @@ void World::join_job() {
     job_ = *made;
     return;
   }
-  why_not_ = failed ? "no switch" : "another rank has no switch";
+  const bool too_many = members_.size() > kMostOfOneSwitch;
+  if (too_many)
+    most_ranks_ = kMostOfOneSwitch;
+  else
+    why_not_ = failed ? "no switch" : "another rank has no switch";
   if (rank_ == all_failed.front())
-    std::fprintf(stderr, "ina: MPI goes on without the switch: %s: %s\n",
+    std::fprintf(stderr, "ina: MPI goes on without the switch%s: %s: %s\n",
+                 too_many ? " for communicators of more than 64 ranks" : "",
                  ina_status_name(joining.status()), joining.text().c_str());
   // A second join by this rank ends a job that still waits for ranks.
   if (!joining.ended()) Apart(call).leave_alone();

@@ -66,8 +66,10 @@ class World {
 
   /// Empty: collective calls of these processes may go through the switch.
   const std::string& why_not() const { return why_not_; }
-  /// Null where there are more processes than a job may have workers.
+  /// Null where there are more processes than a job may have workers, or than the switch takes.
   ina_context* job() const { return job_; }
+  /// Of a communicator that goes through the switch.
+  int most_ranks() const { return most_ranks_; }
   /// The ranks in the job of a communicator's processes, in its order; none: some are not in it.
   /// All of them find the same.
   std::optional<std::vector<int>> ranks_of(MPI_Comm comm) const;
@@ -104,6 +106,7 @@ class World {
   int rank_ = 0;                      ///< in team_, and in the job
   std::string name_;
   ina_context* job_ = nullptr;
+  int most_ranks_ = INA_MAX_WORLD_SIZE;
   std::string why_not_ = "MPI_Init has not been called";
   std::unique_ptr<Apart> leaving_;
   std::mutex calls_mutex_;

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <numeric>
+#include <set>
 #include <vector>
 
 #include "tests/support/sanitizers.h"
@@ -151,6 +152,35 @@ TEST_P(Collectives, ToOneOtherAtMost) {
 
 INSTANTIATE_TEST_SUITE_P(Workers, Collectives, testing::Values(1, 2, 3, 5, 8, kMostWorkers));
 
+/// The last of 200 ranks and that whose number has the same lowest 6 bits.
+TEST(CollectivesOfManyRanks, HaveEveryRanksRole) {
+  constexpr uint16_t kRanks = 200, kRoot = 199, kOther = 7;
+  const Numbers counts(kRanks, 40);
+  const Numbers places = packed(counts);
+  const auto elements = [](const BlockTable& table, int source, int receiver) {
+    uint64_t found = 0;
+    for (const Block& block : table.blocks())
+      if (block.source == source && block.receiver == receiver) found += block.elements;
+    return found;
+  };
+  EXPECT_EQ(elements(reduce_blocks(Rank{kRoot}, 40, 32), 0, 1 + kRoot), 40u);
+  EXPECT_EQ(elements(broadcast_blocks(Rank{kRoot}, 40, 32), 1 + kRoot, 0), 40u);
+  EXPECT_EQ(elements(reduce_scatter_blocks(counts, 32), 0, 1 + kRoot), 40u);
+  EXPECT_EQ(elements(all_gather_blocks(counts, places, 32), 1 + kRoot, 0), 40u);
+  const BlockTable gather = gather_blocks(Rank{kRoot}, counts, places, 32);
+  EXPECT_EQ(elements(gather, 1 + kOther, 1 + kRoot), 40u);
+  EXPECT_EQ(gather.elements(), 199u * 40);
+  const BlockTable scatter = scatter_blocks(Rank{kRoot}, counts, places, 32);
+  EXPECT_EQ(elements(scatter, 1 + kRoot, 1 + kOther), 40u);
+  EXPECT_EQ(scatter.elements(), 199u * 40);
+  const BlockTable all_to_all = all_to_all_blocks(Numbers(kRanks * kRanks, 40), places, places, 32);
+  EXPECT_EQ(elements(all_to_all, 1 + kOther, 1 + kRoot), 40u);
+  EXPECT_EQ(all_to_all.elements(), 200u * 199 * 40);
+  std::vector<int32_t> destinations(kRanks, kNobody);
+  destinations[kOther] = kRoot;
+  EXPECT_EQ(elements(permute_blocks(destinations, counts, 32), 1 + kOther, 1 + kRoot), 40u);
+}
+
 TEST(CollectivesTurns, SourcesTakeTurnsOfSixteenFragments) {
   const Numbers counts = {2000, 100, 2000};
   const auto table = all_gather_blocks(counts, packed(counts), kPerFragment);
@@ -209,6 +239,11 @@ TEST(CollectivesFingerprint, TellsRootsCountsAndDestinationsApart) {
                   .rfind("operation 7: gather of 63 float32" + named + ", counts ", 0),
               0u);
   }
+  // As many as a job has ranks.
+  std::set<uint16_t> fingerprints;
+  for (uint16_t root = 0; root < kMaxRanks; ++root)
+    fingerprints.insert(broadcast_blocks(Rank{root}, 10, 32).fingerprint());
+  EXPECT_EQ(fingerprints.size(), kMaxRanks);
   const Numbers some = {1, 2, 3}, others = {1, 3, 2};
   EXPECT_NE(reduce_scatter_blocks(some, 32).fingerprint(),
             reduce_scatter_blocks(others, 32).fingerprint());
