@@ -319,6 +319,19 @@ void describe(Fields& fields, request::Ranks& message) {
   fields.required("ranks", message.ranks);
 }
 template <class Fields>
+void describe(Fields& fields, request::PeerSplit& split) {
+  fields.required("rank", split.rank);
+  fields.required("colour", split.colour);
+  fields.required("key", split.key);
+  fields.required("number", split.number);
+}
+template <class Fields>
+void describe(Fields& fields, request::PeerCreate& create) {
+  fields.required("rank", create.rank);
+  fields.required("ranks", create.ranks);
+  fields.required("tag", create.tag);
+}
+template <class Fields>
 void describe(Fields& fields, request::PeerLeft& message) {
   fields.required("rank", message.rank);
   fields.required("operations", message.operations);
@@ -494,6 +507,18 @@ void describe(Fields& fields, answer::CreateGroup& created) {
   fields.required("status", created.status);
   fields.optional("text", created.text);
   describe_group(fields, created.group);
+}
+template <class Fields>
+void describe(Fields& fields, answer::Grouped& grouped) {
+  fields.required("of", grouped.of);
+  fields.optional("number", grouped.number);
+  fields.optional("tag", grouped.tag);
+  fields.optional("status", grouped.status, INA_OK);
+  fields.optional("text", grouped.text);
+  fields.optional("job_id", grouped.job_id);
+  fields.optional("job", grouped.job);
+  fields.optional("ranks", grouped.ranks);
+  fields.optional("window", grouped.window);
 }
 template <class Fields>
 void describe(Fields& fields, answer::PeerLeft& left) {

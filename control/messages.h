@@ -109,6 +109,22 @@ struct PeerLeft {
   uint32_t operations = 0;
   bool operator==(const PeerLeft&) const = default;
 };
+/// Of a switch: a worker there, or below, asks for groups (Split, CreateGroup).
+struct PeerSplit {
+  static constexpr const char* kType = "peer_split";
+  uint32_t rank = 0;
+  int64_t colour = 0;
+  int64_t key = 0;
+  uint32_t number = 0;
+  bool operator==(const PeerSplit&) const = default;
+};
+struct PeerCreate {
+  static constexpr const char* kType = "peer_create";
+  uint32_t rank = 0;
+  std::vector<uint32_t> ranks;
+  uint64_t tag = 0;
+  bool operator==(const PeerCreate&) const = default;
+};
 struct Attach {
   static constexpr const char* kType = "attach";
   bool operator==(const Attach&) const = default;
@@ -299,7 +315,7 @@ struct Unknown {
   bool operator==(const Unknown&) const = default;
 };
 
-using Message = std::variant<Join, Rejoin, Ranks, PeerLeft, Attach, Register, Unregister, ShareResults, FreeResults,
+using Message = std::variant<Join, Rejoin, Ranks, PeerLeft, PeerSplit, PeerCreate, Attach, Register, Unregister, ShareResults, FreeResults,
                              Split, CreateGroup, Leave, Abort, Mismatch, Explain, Status, Trace,
                              Serve, NextJob, JoinFallback, CreateJob, AbortJob, KickWorker, Drain,
                              Undrain, GetDrain, GetSlots, Reload, GetPolicy, SetPolicy, Unknown>;
@@ -426,6 +442,23 @@ struct CreateGroup {
   std::optional<GroupPlace> group = std::nullopt;  ///< unless `status` is an error
   bool operator==(const CreateGroup&) const = default;
 };
+/// To a switch: what has become of its workers' requests for groups.
+struct Grouped {
+  static constexpr const char* kType = "grouped";
+  std::vector<uint32_t> of = {};  ///< the ranks that asked: runs, as of request::Join
+  /// Of a split, or else the tag of a request for one group.
+  std::optional<uint32_t> number = std::nullopt;
+  uint64_t tag = 0;
+  ina_status status = INA_OK;
+  std::string text = "";
+  /// No ranks: they are in no group. No id: all its workers are at that switch or below, which is to
+  /// make it.
+  uint32_t job_id = 0;
+  std::string job = "";
+  std::vector<uint32_t> ranks = {};  ///< in the job that was asked for it, by rank in the group
+  uint32_t window = 0;
+  bool operator==(const Grouped&) const = default;
+};
 struct Left {
   static constexpr const char* kType = "left";
   bool operator==(const Left&) const = default;
@@ -506,7 +539,7 @@ struct Unknown {
 };
 
 using Message = std::variant<Joined, FallbackJoined, Waiting, Ready, Registered, Results, Wake,
-                             Split, CreateGroup, Left, PeerLeft, Abort, Refused, Explain, Dropped,
+                             Split, CreateGroup, Grouped, Left, PeerLeft, Abort, Refused, Explain, Dropped,
                              Epoch, Serving, Job, Status, Trace, Done, Unknown>;
 
 /// A temporary refusal: the peer may try again.

@@ -24,8 +24,9 @@ WorkerRequests::WorkerRequests(const ControlState& control, JobServices& service
                       connections_, ending_),
       group_maker_(control.config, control.jobs, services.records, services.lane_jobs,
                    control.resources, connections_),
-      splits_(control.jobs, group_maker_, ending_, services.offers, connections_),
-      member_groups_(control.jobs, group_maker_, ending_, services.offers, connections_),
+      tree_groups_(group_maker_, connections_),
+      splits_(control.jobs, group_maker_, tree_groups_, ending_, services.offers, connections_),
+      member_groups_(control.jobs, group_maker_, tree_groups_, ending_, services.offers, connections_),
       worker_calls_(control.jobs, connections_),
       departures_(services.records, services.lane_jobs, control.resources, ending_, gathering_,
                   splits_, member_groups_, status_, connections_),
@@ -37,10 +38,10 @@ WorkerRequests::WorkerRequests(const ControlState& control, JobServices& service
                        control.resources, services.placement, gathering_, connections_),
       switches_below_(control.config, control.jobs, services.identification, services.ports,
                       services.placement, services.records, services.maker, ending_,
-                      services.lane_jobs, control.resources, gathering_, departures_,
-                      connections_),
+                      services.lane_jobs, control.resources, gathering_, departures_, splits_,
+                      member_groups_, services.group_places, connections_),
       switch_above_(control.config, control.jobs, services.lane_jobs, services.records, ending_,
-                    gathering_, departures_, connections_, uplinks),
+                    gathering_, departures_, tree_groups_, connections_, uplinks),
       fallback_servers_(control.config.rules, control.jobs, services.ports, fallback_places_,
                         ending_, services.offers, connections_) {
   if (!control.config.uplink.url.empty())
@@ -61,8 +62,13 @@ void WorkerRequests::go_on() {
 
 void WorkerRequests::on_closed(Client& client) {
   peer_memory_.forget(client);
-  for (auto& [channel, place] : client.places)
-    if (place->job) departures_.on_gone(*place);
+  for (auto& [channel, place] : client.places) {
+    if (!place->job) continue;
+    if (place->role == Client::Role::kSwitch)
+      switches_below_.on_gone(*place);
+    else
+      departures_.on_gone(*place);
+  }
   if (!client.job) return;
   if (client.role == Client::Role::kFallback)
     fallback_places_.lose(client);
@@ -98,10 +104,15 @@ void WorkerRequests::handle(Client& client, std::optional<uint32_t> channel,
 /// Handles a worker's message about its place in a group.
 void WorkerRequests::on_channel(Client& line, uint32_t channel, const request::Message& message) {
   if (const auto* join = std::get_if<request::Join>(&message))
-    return groups_.on_join(line, channel, *join);
+    return join->ranks.empty() ? groups_.on_join(line, channel, *join)
+                               : switches_below_.on_join_group(line, channel, *join);
   if (const auto* rejoin = std::get_if<request::Rejoin>(&message))
-    return groups_.on_rejoin(line, channel, *rejoin);
-  if (Client* place = line.from(channel)) return dispatch(*place, message);
+    return rejoin->ranks.empty() ? groups_.on_rejoin(line, channel, *rejoin)
+                                 : switches_below_.on_rejoin_group(line, channel, *rejoin);
+  if (Client* place = line.from(channel)) {
+    if (!switches_below_.handle(*place, message)) dispatch(*place, message);
+    return;
+  }
   // Otherwise the end of the group has crossed the message.
   if (const auto* abort = std::get_if<request::Abort>(&message))
     groups_.on_abort(line, channel, *abort);

@@ -81,6 +81,7 @@ class WorkerRequests {
   PeerMemory peer_memory_;
   ResultBuffers result_buffers_;
   GroupMaker group_maker_;
+  TreeGroups tree_groups_;
   Splits splits_;
   MemberGroups member_groups_;
   WorkerCalls worker_calls_;

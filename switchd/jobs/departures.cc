@@ -41,7 +41,7 @@ void Departures::look(Job& job) {
     return !one->place.client || one->place.client->state == Client::State::kLeaving;
   });
   if (job.above && nobody_is_here && nobody_is_below && !std::exchange(job.above->has_left, true))
-    job.above->line->say(request::Leave{});
+    job.above->say(request::Leave{});
 }
 
 void Departures::tell_others(Job& job, const Client* teller, const answer::PeerLeft& left) {
@@ -49,7 +49,7 @@ void Departures::tell_others(Job& job, const Client* teller, const answer::PeerL
     if (&client != teller && client.state != Client::State::kLeaving)
       connections_.send(client, left);
   });
-  if (job.above) job.above->line->say(request::PeerLeft{left.rank, left.operations});
+  if (job.above) job.above->say(request::PeerLeft{left.rank, left.operations});
 }
 
 void Departures::tell_here(Job& job, const answer::PeerLeft& left) {

@@ -38,25 +38,34 @@ SavedJob GroupMaker::new_group(const Job& job, const std::vector<uint32_t>& rank
   fresh.uid = job.uid;
   fresh.tenant = job.tenant;
   fresh.root = value(job.is_group() ? job.root : job.id);
+  fresh.spread =
+      std::ranges::any_of(ranks, [&](uint32_t rank) { return job.members[rank].elsewhere; });
   for (const uint32_t rank : ranks)
     fresh.root_ranks.push_back(job.is_group() ? job.root_ranks[rank] : rank);
   return fresh;
 }
 
+Result<JobId> GroupMaker::join(const Job& job, const control::answer::Grouped& above) {
+  return take(job, above.ranks, above.job, &above);
+}
+
 Result<JobId> GroupMaker::take(const Job& job, const std::vector<uint32_t>& ranks,
-                               const std::string& label) {
+                               const std::string& label, const control::answer::Grouped* above) {
   const auto failed = [&](const Error& error) {
     return fail(error.status,
                 fmt::format("no group of {} ({} ranks): {}", label, ranks.size(), error.text));
   };
   if (auto room = check_room(job); !room) return failed(room.error());
-  const auto places = jobs_.free_places(static_cast<uint32_t>(ranks.size()));
+  const SavedJob fresh = new_group(job, ranks);
+  const auto places = jobs_.free_places(fresh.workers, fresh.spread);
   if (!places) return failed(places.error());
-  auto group = job_of(new_group(job, ranks), *places);
-  if (auto taken = resources_.take_for_group(*group, job); !taken) return failed(taken.error());
+  auto group = job_of(fresh, *places);
+  if (auto taken = resources_.take_for_group(*group, job, above ? above->window : 0); !taken)
+    return failed(taken.error());
+  if (above) group->above = std::make_unique<Above>(job.above->line, above->job_id);
   // Its workers join it one by one; one that does not come must not keep it for ever.
   group->reserved_until = now_ns() + config_.control.join_timeout_ns;
-  lane_jobs_.add(*group, Seq{});
+  if (!group->spread) lane_jobs_.add(*group, Seq{});
   logging::info("group made", group->owner())("group", group->name)("id", value(group->id))(
       "of", label)("workers", group->workers)("window", group->grant.window)(
       "memory_bytes", group->grant.memory_bytes);

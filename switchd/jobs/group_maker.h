@@ -29,13 +29,17 @@ class GroupMaker {
   /// The group of these ranks of `job`, in this order. `label`: tells it from others in texts. The
   /// members of `job` pay for the time.
   Result<JobId> make(const Job& job, const std::vector<uint32_t>& ranks, const std::string& label);
+  /// The part of this switch in a group that the one above has made, as it says. `ranks`: of `job`.
+  Result<JobId> join(const Job& job, const control::answer::Grouped& above);
+  uint32_t window(JobId group) const { return jobs_.find(group)->grant.window; }
   /// A worker's place in it.
   control::answer::GroupPlace place(JobId group, uint32_t rank) const;
 
  private:
   Result<void> check_room(const Job& job) const;
   SavedJob new_group(const Job& job, const std::vector<uint32_t>& ranks);
-  Result<JobId> take(const Job& job, const std::vector<uint32_t>& ranks, const std::string& label);
+  Result<JobId> take(const Job& job, const std::vector<uint32_t>& ranks, const std::string& label,
+                     const control::answer::Grouped* above = nullptr);
 
   const ConductorConfig& config_;
   JobTable& jobs_;

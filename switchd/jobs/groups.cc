@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "switchd/jobs/joining.h"
+
 namespace ina::switchd {
 
 namespace request = control::request;
@@ -34,6 +36,11 @@ void Groups::on_join(Client& line, uint32_t channel, const request::Join& join) 
                                fmt::format("group '{}' has no place for rank {} of the job",
                                            group->name, value(line.rank)));
   auto way = ports_.choose(place.peer, join.member.reach);
+  if (way && group->spread) {
+    const uint32_t number = group->free_number();
+    if (number == kMaxWorkers) way = fail(INA_ERR_REFUSED, no_number_text(*group));
+    group->members[rank].number = number;
+  }
   const Result<void> taken =
       way ? placement_.take(place, *group, Rank{static_cast<uint16_t>(rank)}, std::move(*way))
           : tl::unexpected(way.error());
@@ -47,6 +54,8 @@ void Groups::on_join(Client& line, uint32_t channel, const request::Join& join) 
 void Groups::on_abort(const Client& line, uint32_t channel, const request::Abort& abort) {
   Job* const group = find(line, channel);
   if (!group || group->state != Job::State::kJoining) return;
+  if (line.role == Client::Role::kSwitch)
+    return ending_.end(*group, abort.status.value_or(INA_ERR_ABORTED), abort.text.substr(0, 1024));
   const auto own = std::ranges::find(group->root_ranks, uint32_t{value(line.rank)});
   if (own == group->root_ranks.end()) return;
   ending_.end(*group, INA_ERR_ABORTED,

@@ -20,6 +20,9 @@ void JobEnding::end(Job& job, ina_status status, const std::string& text) {
     unmade_groups_.push_back({job.id, job.root, {status, text}});
     if (unmade_groups_.size() > kMostUnmadeGroups) unmade_groups_.pop_front();
   }
+  // What the switch above says of its groups is heard over the job's connection.
+  for (Job& group : jobs_)
+    if (group.root == job.id && group.above) end(group, status, text);
   tell(job, status, text);
   // Its workers do not come back, and without it not to its groups either.
   if (job.state == Job::State::kRejoining)
@@ -57,7 +60,7 @@ void JobEnding::tell(Job& job, ina_status status, const std::string& text) {
     member.client = nullptr;
   });
   if (!job.above) return;
-  job.above->line->say(request::Abort{.text = text, .status = status});
+  job.above->say(request::Abort{.text = text, .status = status});
   job.above.reset();
 }
 

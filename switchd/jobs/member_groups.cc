@@ -71,18 +71,32 @@ void MemberGroups::on_create(Client& client, const CreateGroup& create) {
   const uint32_t rank = value(client.rank);
   if (const std::string fault = fault_of(job, rank, create); !fault.empty())
     return connections_.refuse(client, INA_ERR_INVALID, "create_group: " + fault);
-  if (std::ranges::any_of(create.ranks, [&](uint32_t at) { return job.members[at].elsewhere; }))
-    return connections_.send(
-        client, control::answer::CreateGroup{
-                    .tag = create.tag,
-                    .status = INA_ERR_UNSUPPORTED,
-                    .text = "a group cannot have workers at several switches yet"});
-  job.at(client.rank).creates.push_back(create);
+  take(job, rank, create);
+}
+
+void MemberGroups::on_peer_create(Job& job, const control::request::PeerCreate& said) {
+  const CreateGroup create{.ranks = said.ranks, .tag = said.tag};
+  if (said.rank < job.workers && fault_of(job, said.rank, create).empty())
+    take(job, said.rank, create);
+}
+
+void MemberGroups::ask_above(const Job& job) {
+  for (uint32_t rank = 0; rank < job.workers; ++rank)
+    for (const CreateGroup& create : job.members[rank].creates)
+      if (TreeGroups::go_up(job, create.ranks))
+        job.above->say(control::request::PeerCreate{rank, create.ranks, create.tag});
+}
+
+/// A worker of this switch, or one below, asks.
+void MemberGroups::take(Job& job, uint32_t rank, const CreateGroup& create) {
+  job.members[rank].creates.push_back(create);
   // A group that cannot be made any more disagrees with none: other members may know so already.
   if (job.state == Job::State::kLeaving) refuse(job);
   if (!request_of(job, rank, create.tag)) return;
   if (const std::string sides = disagreement(job, rank, create); !sides.empty())
     return ending_.end_mismatched(job, sides);
+  if (TreeGroups::go_up(job, create.ranks))
+    return job.above->say(control::request::PeerCreate{rank, create.ranks, create.tag});
   if (is_complete(job, create)) complete_.push_back({job.id, create});
 }
 
@@ -93,16 +107,24 @@ void MemberGroups::go_on() {
   Job* job = jobs_.find(next.job);
   // Otherwise they have been told that the job has ended, or that a member has left it.
   if (!job || !is_complete(*job, next.create)) return;
-  answer(*job, next.create,
-         maker_.make(*job, next.create.ranks, fmt::format("tag {}", next.create.tag)));
+  if (TreeGroups::go_down(*job, next.create.ranks))
+    answer(*job, next.create, JobId{});  // the switch below makes it
+  else
+    answer(*job, next.create,
+           maker_.make(*job, next.create.ranks, fmt::format("tag {}", next.create.tag)));
   offers_.offer();
 }
 
 /// To those members that have asked.
 void MemberGroups::answer(Job& job, const CreateGroup& create, const Result<JobId>& group) {
   if (!group) logging::warn("no group", job.owner())("job", job.name)("text", group.error().text);
+  RankSet below;
   for (uint32_t rank = 0; rank < create.ranks.size(); ++rank) {
     Job::Worker& member = job.members[create.ranks[rank]];
+    if (member.elsewhere && std::erase(member.creates, create) != 0) {
+      below.insert(Rank{static_cast<uint16_t>(create.ranks[rank])});
+      continue;
+    }
     if (std::erase(member.creates, create) == 0 || !member.client) continue;
     control::answer::CreateGroup said{.tag = create.tag};
     if (group) {
@@ -113,6 +135,12 @@ void MemberGroups::answer(Job& job, const CreateGroup& create, const Result<JobI
     }
     connections_.send(*member.client, said);
   }
+  if (below.empty()) return;
+  control::answer::Grouped grouped =
+      group ? tree_groups_.grouped(*group, create.ranks)
+            : control::answer::Grouped{.status = group.error().status, .text = group.error().text};
+  grouped.tag = create.tag;
+  tree_groups_.tell_below(job, std::move(grouped), below);
 }
 
 void MemberGroups::refuse(Job& job) {

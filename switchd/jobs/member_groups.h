@@ -13,6 +13,7 @@
 #include "switchd/jobs/job_ending.h"
 #include "switchd/jobs/job_offers.h"
 #include "switchd/jobs/job_table.h"
+#include "switchd/jobs/tree_groups.h"
 
 namespace ina::switchd {
 
@@ -28,12 +29,21 @@ bool is_complete(const Job& job, const control::request::CreateGroup& create);
 class MemberGroups {
  public:
   /// All of them must outlive it.
-  MemberGroups(JobTable& jobs, GroupMaker& maker, JobEnding& ending, JobOffers& offers,
-               Connections& connections)
-      : jobs_(jobs), maker_(maker), ending_(ending), offers_(offers), connections_(connections) {}
+  MemberGroups(JobTable& jobs, GroupMaker& maker, TreeGroups& tree_groups, JobEnding& ending,
+               JobOffers& offers, Connections& connections)
+      : jobs_(jobs),
+        maker_(maker),
+        tree_groups_(tree_groups),
+        ending_(ending),
+        offers_(offers),
+        connections_(connections) {}
 
   /// Waits until all members have asked.
   void on_create(Client& client, const control::request::CreateGroup& create);
+  /// A worker at a switch below asks.
+  void on_peer_create(Job& job, const control::request::PeerCreate& said);
+  /// The switch above is back, and may not know what was asked.
+  static void ask_above(const Job& job);
   /// Makes one group: nobody waits for many groups of another.
   void go_on();
   bool under_way() const { return !complete_.empty(); }
@@ -46,10 +56,12 @@ class MemberGroups {
     JobId job{};
     control::request::CreateGroup create;
   };
+  void take(Job& job, uint32_t rank, const control::request::CreateGroup& create);
   void answer(Job& job, const control::request::CreateGroup& create, const Result<JobId>& group);
 
   JobTable& jobs_;
   GroupMaker& maker_;
+  TreeGroups& tree_groups_;
   JobEnding& ending_;
   JobOffers& offers_;
   Connections& connections_;

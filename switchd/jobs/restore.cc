@@ -51,7 +51,8 @@ Result<Job*> Restore::restore(const SavedJob& saved, const Moment& now) {
       return fail(INA_ERR_INVALID, "some of its workers are at a switch above, and none is "
                                    "configured any more (uplink.url)");
     }
-    job->above = std::make_unique<Above>(nullptr);
+    job->above = std::make_unique<Above>(
+        nullptr, saved.root == 0 ? std::nullopt : std::optional(saved.above_id));
     job->above->state = Above::State::kAway;
     job->above->joined.place.job_id = saved.above_id;
     job->above->joined.place.job_key = saved.above_key;

@@ -11,6 +11,7 @@
 #include "switchd/jobs/job_ending.h"
 #include "switchd/jobs/job_offers.h"
 #include "switchd/jobs/job_table.h"
+#include "switchd/jobs/tree_groups.h"
 
 namespace ina::switchd {
 
@@ -28,12 +29,21 @@ Result<std::vector<Colour>> colours_of(const Job& job);
 class Splits {
  public:
   /// All of them must outlive it.
-  Splits(JobTable& jobs, GroupMaker& maker, JobEnding& ending, JobOffers& offers,
-         Connections& connections)
-      : jobs_(jobs), maker_(maker), ending_(ending), offers_(offers), connections_(connections) {}
+  Splits(JobTable& jobs, GroupMaker& maker, TreeGroups& tree_groups, JobEnding& ending,
+         JobOffers& offers, Connections& connections)
+      : jobs_(jobs),
+        maker_(maker),
+        tree_groups_(tree_groups),
+        ending_(ending),
+        offers_(offers),
+        connections_(connections) {}
 
   /// Collective: happens once all workers have asked.
   void on_split(Client& client, const control::request::Split& split);
+  /// A worker at a switch below asks.
+  void on_peer_split(Job& job, const control::request::PeerSplit& said);
+  /// The switch above is back, and may not know what was asked.
+  static void ask_above(const Job& job);
   /// Makes one group of the split whose turn it is: nobody waits for many groups of another.
   void go_on();
   bool under_way() const { return !splits_.empty(); }
@@ -48,12 +58,14 @@ class Splits {
     std::vector<Colour> colours;
     size_t made = 0;
   };
+  void take(Job& job, uint32_t rank, const control::request::Split& split);
   void begin(Job& job);
   void answer(Job& job, const Split& split);
   void give_up(const Split& split, Job* job, const Error& error);
 
   JobTable& jobs_;
   GroupMaker& maker_;
+  TreeGroups& tree_groups_;
   JobEnding& ending_;
   JobOffers& offers_;
   Connections& connections_;

@@ -28,11 +28,13 @@ uint32_t port_of(const ConductorConfig& config) {
 
 request::Member SwitchAbove::identity(const Job& job) const {
   request::Member member;
-  member.version = control::kControlVersion;
-  member.library = INA_PROJECT_VERSION;
   member.job = job.name;
   member.world_size = job.workers;
-  member.owner = job.owner();
+  if (!job.is_group()) {
+    member.version = control::kControlVersion;
+    member.library = INA_PROJECT_VERSION;
+    member.owner = job.owner();
+  }
   member.reach.transport = control::kTransportFrame;
   member.reach.frame = request::FrameEnd{.address = config_.frame_ports[port_of(config_)].address,
                                           .port = config_.uplink.port_above};
@@ -41,9 +43,11 @@ request::Member SwitchAbove::identity(const Job& job) const {
 
 void SwitchAbove::tell(Job& job) {
   const RankSet here = job.members_present() & job.attached();
-  if (here.empty()) return;
-  if (!job.above) {
-    job.above = std::make_unique<Above>(std::make_unique<Uplink>(config_.uplink, rings_));
+  // A group has a switch above if that one has made it.
+  if (here.empty() || (job.is_group() && !job.above)) return;
+  const bool is_new = !job.above || job.above->told.empty();
+  if (!job.above) job.above = std::make_unique<Above>(std::make_shared<Uplink>(config_.uplink, rings_));
+  if (is_new && job.above->joined.place.job_id == 0) {
     job.above->told = here;
     job.above->again =
         request::Join{.member = identity(job),
@@ -51,25 +55,37 @@ void SwitchAbove::tell(Job& job) {
                       .settings = job.settings,
                       .ranks = runs_of(here)};
     job.above->deadline = now_ns() + config_.control.join_timeout_ns;
-    job.above->line->open(job.above->again, config_.control.join_timeout_ns);
-    return;
+    if (job.is_group()) return job.above->say(job.above->again);
+    return job.above->line->open(job.above->again, config_.control.join_timeout_ns);
   }
   if (job.above->told == here) return;
   job.above->told = here;
-  job.above->line->say(request::Ranks{runs_of(here)});
+  job.above->say(request::Ranks{runs_of(here)});
 }
 
 void SwitchAbove::on_events() {
-  for (Job& job : jobs_)
+  for (Job& job : jobs_) {
+    if (job.is_group()) continue;
     // What it says may end the job, and with it the session.
-    for (const JobId id = job.id; jobs_.find(id) && job.above;) {
+    for (const JobId id = job.id; jobs_.find(id) && job.above && job.above->line;) {
       const auto event = job.above->line->next();
       if (!event) break;
-      if (const auto* lost = std::get_if<Uplink::Lost>(&*event))
+      if (const auto* lost = std::get_if<Uplink::Lost>(&*event)) {
         on_lost(job, lost->text);
-      else
-        handle(job, std::get<answer::Message>(*event));
+        continue;
+      }
+      const auto& said = std::get<control::Answer>(*event);
+      if (Job* about = meant(job, said.channel)) handle(*about, said.message);
     }
+  }
+}
+
+/// The job itself, or its group that the switch above means; nullptr: it has ended here.
+Job* SwitchAbove::meant(Job& job, std::optional<uint32_t> channel) const {
+  if (!channel) return &job;
+  for (Job& group : jobs_)
+    if (group.root == job.id && group.above && group.above->channel == channel) return &group;
+  return nullptr;
 }
 
 void SwitchAbove::handle(Job& job, const answer::Message& message) {
@@ -79,6 +95,8 @@ void SwitchAbove::handle(Job& job, const answer::Message& message) {
     job.above->waiting = *waiting;
     if (job.state != Job::State::kJoining) return;
     job.for_each_client([&](Client& client) { connections_.send(client, *waiting); });
+  } else if (const auto* grouped = std::get_if<answer::Grouped>(&message)) {
+    tree_groups_.on_grouped(job, *grouped);
   } else if (const auto* left = std::get_if<answer::PeerLeft>(&message)) {
     departures_.tell_here(job, *left);
   } else if (answer::is_no_room(message)) {
@@ -109,7 +127,7 @@ void SwitchAbove::on_joined(Job& job, const answer::Joined& joined) {
                            job.grant.window, here.slot_bytes, here.lanes));
   job.above->joined = joined;
   job.above->why_away.clear();
-  job.above->line->say(request::Attach{});
+  job.above->say(request::Attach{});
   if (job.state != Job::State::kJoining) return;
   // Others may have come meanwhile.
   job.above->told = {};
@@ -120,9 +138,12 @@ void SwitchAbove::on_joined(Job& job, const answer::Joined& joined) {
 void SwitchAbove::on_ready(Job& job) {
   const bool begins = job.state == Job::State::kJoining;
   job.above->state = Above::State::kRunning;
-  job.above->again = {};
+  job.above->again_is_known = false;
   if (job.state == Job::State::kRejoining) return gathering_.go_on(job, port_of(config_));
-  if (!begins) return go_on(job);
+  if (!begins) {
+    go_on(job);
+    return ask_again(job);
+  }
   for (Job::Worker& worker : job.members)
     if (!worker.client && !worker.elsewhere) worker.elsewhere = worker.attached = true;
   gathering_.begin_spread(job, port_of(config_));
@@ -138,18 +159,30 @@ void SwitchAbove::go_on(Job& job) {
   logging::info("switch above is back", job.owner())("job", job.name)("id", value(job.id));
 }
 
+/// What may have been lost with the connection. Groups come back after their job.
+void SwitchAbove::ask_again(Job& job) {
+  Splits::ask_above(job);
+  MemberGroups::ask_above(job);
+  if (job.is_group()) return;
+  for (Job& group : jobs_) {
+    if (group.root != job.id || !group.above) continue;
+    group.above->line = job.above->line;
+    if (group.above->state == Above::State::kAway && group.above->again_is_known)
+      group.above->say(group.above->again);
+  }
+}
+
 void SwitchAbove::on_lost(Job& job, const std::string& text) {
+  for (Job& group : jobs_)
+    if (group.root == job.id && group.above && group.above->state == Above::State::kRunning)
+      go_away(group, text);
   Above& above = *job.above;
   above.why_away = text;
   const Nanos now = now_ns();
   if (above.state == Above::State::kRunning) {
     logging::warn("switch above lost", job.owner())("job", job.name)("id", value(job.id))("text",
                                                                                           text);
-    above.state = Above::State::kAway;
-    above.deadline = now + config_.control.rejoin_timeout_ns;
-    // Nothing from there is taken after this, so the report stays true.
-    lane_jobs_.set_parent_epoch(job, 0);
-    return rejoin(job, lane_jobs_.held(job), lane_jobs_.results_end(job));
+    return go_away(job, text);
   }
   if (now < above.deadline) return above.line->open(above.again, above.deadline - now);
   end(job, INA_ERR_SWITCH_LOST,
@@ -162,10 +195,27 @@ void SwitchAbove::on_lost(Job& job, const std::string& text) {
                   text));
 }
 
+/// It is asked for the place again; a group asks when its job has that back.
+void SwitchAbove::go_away(Job& job, const std::string& text) {
+  Above& above = *job.above;
+  above.why_away = text;
+  above.state = Above::State::kAway;
+  above.deadline = now_ns() + config_.control.rejoin_timeout_ns;
+  // Nothing from there is taken after this, so the report stays true.
+  lane_jobs_.set_parent_epoch(job, 0);
+  rejoin(job, lane_jobs_.held(job), lane_jobs_.results_end(job));
+}
+
 void SwitchAbove::come_back(Job& job) {
   Above& above = *job.above;
   if (above.line) return;  // it has been asked
-  above.line = std::make_unique<Uplink>(config_.uplink, rings_);
+  if (job.is_group()) {
+    const Job* const root = jobs_.find(job.root);
+    if (!root || !root->above) return;
+    above.line = root->above->line;
+  } else {
+    above.line = std::make_shared<Uplink>(config_.uplink, rings_);
+  }
   above.deadline = now_ns() + config_.control.rejoin_timeout_ns;
   std::set<Seq> held;
   Seq end;
@@ -201,11 +251,17 @@ void SwitchAbove::rejoin(Job& job, const std::vector<Seq>& held, Seq end) {
   });
   message.ranks = runs_of(here);
   above.again = std::move(message);
-  above.line->open(above.again, above.deadline - now_ns());
+  above.again_is_known = true;
+  if (!job.is_group()) return above.line->open(above.again, above.deadline - now_ns());
+  const Job* const root = jobs_.find(job.root);
+  if (root && root->above && root->above->state == Above::State::kRunning) above.say(above.again);
 }
 
 /// It ended the job, or cannot go on with it; nothing more is said there.
 void SwitchAbove::end(Job& job, ina_status status, const std::string& text) {
+  if (!job.is_group())
+    for (Job& group : jobs_)
+      if (group.root == job.id && group.above) end(group, status, text);
   job.above.reset();
   ending_.end(job, status, text);
 }

@@ -11,6 +11,7 @@
 #include "switchd/jobs/job_ending.h"
 #include "switchd/jobs/job_table.h"
 #include "switchd/jobs/lane_jobs.h"
+#include "switchd/jobs/tree_groups.h"
 
 namespace ina::switchd {
 
@@ -19,7 +20,7 @@ class SwitchAbove {
   /// All of them must outlive it. `rings`: when it has said something.
   SwitchAbove(const ConductorConfig& config, const JobTable& jobs, LaneJobs& lane_jobs,
               JobRecords& records, JobEnding& ending, Gathering& gathering, Departures& departures,
-              Connections& connections, ConductorEvent& rings)
+              TreeGroups& tree_groups, Connections& connections, ConductorEvent& rings)
       : config_(config),
         jobs_(jobs),
         lane_jobs_(lane_jobs),
@@ -27,6 +28,7 @@ class SwitchAbove {
         ending_(ending),
         gathering_(gathering),
         departures_(departures),
+        tree_groups_(tree_groups),
         connections_(connections),
         rings_(rings) {}
 
@@ -43,6 +45,9 @@ class SwitchAbove {
   void on_joined(Job& job, const control::answer::Joined& joined);
   void on_ready(Job& job);
   void go_on(Job& job);
+  void go_away(Job& job, const std::string& text);
+  void ask_again(Job& job);
+  Job* meant(Job& job, std::optional<uint32_t> channel) const;
   void on_lost(Job& job, const std::string& text);
   void rejoin(Job& job, const std::vector<Seq>& held, Seq end);
   void end(Job& job, ina_status status, const std::string& text);
@@ -54,6 +59,7 @@ class SwitchAbove {
   JobEnding& ending_;
   Gathering& gathering_;
   Departures& departures_;
+  TreeGroups& tree_groups_;
   Connections& connections_;
   ConductorEvent& rings_;
 };

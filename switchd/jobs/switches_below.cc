@@ -18,6 +18,16 @@ namespace ina::switchd {
 namespace answer = control::answer;
 namespace request = control::request;
 
+namespace {
+
+/// True if the worker is at the switch, or below it.
+bool is_below(const Client& client, uint32_t rank) {
+  return rank < client.job->workers &&
+         client.job->below_at(client.rank)->ranks.contains(Rank{static_cast<uint16_t>(rank)});
+}
+
+}  // namespace
+
 /// A switch below joins for its workers.
 void SwitchesBelow::on_join(Client& client, const request::Join& join) {
   if (client.state != Client::State::kNew)
@@ -47,19 +57,64 @@ Result<void> SwitchesBelow::take(Client& client, const request::Join& join) {
   Job& job = **found;
   if (auto free = check_free(client, job, join, *ranks); !free) return free;
   if (job.members_present().empty()) job.settings = join.settings;
+  return add(client, job, *ranks, std::move(*way));
+}
+
+/// Gives the switch a place as one more member.
+Result<void> SwitchesBelow::add(Client& client, Job& job, const RankSet& ranks, Way way) {
   const uint32_t number = job.free_number();
   if (number == kMaxWorkers) return fail(INA_ERR_REFUSED, no_number_text(job));
   const Rank place = Job::place_below(job.below.size());
   job.below.push_back(std::make_unique<Job::Below>());
   job.below.back()->key = random_u64();
   job.below.back()->place.number = number;
-  if (auto taken = placement_.take(client, job, place, std::move(*way)); !taken) {
+  if (auto taken = placement_.take(client, job, place, std::move(way)); !taken) {
     job.below.pop_back();
     return taken;
   }
   client.role = Client::Role::kSwitch;
-  job.set_below(*job.below.back(), *ranks);
+  job.set_below(*job.below.back(), ranks);
   return {};
+}
+
+void SwitchesBelow::on_join_group(Client& line, uint32_t channel, const request::Join& join) {
+  Client& place = group_places_.make(line, channel);
+  if (const Error* const why = ending_.why_ended(JobId{channel}, line.joined))
+    return connections_.refuse(place, *why);
+  Job* const group = jobs_.find(JobId{channel});
+  if (!group || !line.job || group->root != line.joined || place.job ||
+      line.role != Client::Role::kSwitch)
+    return connections_.refuse(place, INA_ERR_REFUSED,
+                               fmt::format("there is no group {} that this switch may join", channel));
+  if (auto taken = take_in_group(line, place, *group, join); !taken) {
+    connections_.refuse(place, taken.error());
+    ending_.end(*group, taken.error().status, taken.error().text);
+  }
+}
+
+Result<void> SwitchesBelow::take_in_group(Client& line, Client& place, Job& group,
+                                          const request::Join& join) {
+  auto ranks = ranks_of_runs(join.ranks, group.workers);
+  if (!ranks) return tl::unexpected(ranks.error());
+  const RankSet& own = line.job->below_at(line.rank)->ranks;
+  for (const Rank rank : *ranks)
+    if (!own.contains(Rank{static_cast<uint16_t>(group.root_ranks[value(rank)])}))
+      return fail(INA_ERR_INVALID, "a switch below joins a group for others' workers");
+  if (!group.spread || group.state != Job::State::kJoining ||
+      !(*ranks & group.members_present()).empty())
+    return fail(INA_ERR_REFUSED, fmt::format("group '{}' has no place for {}", group.name,
+                                             wire::ranks_text(*ranks)));
+  auto way = ports_.choose(line.peer, join.member.reach);
+  if (!way) return tl::unexpected(way.error());
+  if (!way->frames())
+    return fail(INA_ERR_UNSUPPORTED, "a switch below is reached by an Ethernet port");
+  return add(place, group, *ranks, std::move(*way));
+}
+
+void SwitchesBelow::on_rejoin_group(Client& line, uint32_t channel,
+                                    const request::Rejoin& message) {
+  Client& place = group_places_.make(line, channel);
+  if (auto back = come_back(place, message); !back) connections_.refuse(place, back.error());
 }
 
 /// The job of that owner; a new one if there is none.
@@ -156,6 +211,10 @@ bool SwitchesBelow::handle(Client& client, const request::Message& message) {
     on_ranks(client, *ranks);
   } else if (const auto* left = std::get_if<request::PeerLeft>(&message)) {
     departures_.tell_others(*client.job, &client, {left->rank, left->operations});
+  } else if (const auto* split = std::get_if<request::PeerSplit>(&message)) {
+    if (is_below(client, split->rank)) splits_.on_peer_split(*client.job, *split);
+  } else if (const auto* create = std::get_if<request::PeerCreate>(&message)) {
+    if (is_below(client, create->rank)) member_groups_.on_peer_create(*client.job, *create);
   } else if (std::holds_alternative<request::Leave>(message)) {
     on_leave(client);
   } else {
@@ -194,6 +253,9 @@ void SwitchesBelow::on_gone(Client& client) {
   ending_.leave(client);
   below.place.client = nullptr;
   if (leaving) return;
+  if (job.is_group() && job.state == Job::State::kJoining)
+    return ending_.end(job, INA_ERR_PEER_LOST,
+                       fmt::format("the switch {} was lost while group '{}' was made", who, job.name));
   if (job.state == Job::State::kJoining) {
     job.set_below(below, {});
     return gathering_.tell_missing(job);

@@ -24,7 +24,8 @@ class SwitchesBelow {
   SwitchesBelow(const ConductorConfig& config, const JobTable& jobs, Identification& identification,
                 Ports& ports, Placement& placement, JobRecords& records, JobMaker& maker,
                 JobEnding& ending, LaneJobs& lane_jobs, Resources& resources, Gathering& gathering,
-                Departures& departures, Connections& connections)
+                Departures& departures, Splits& splits, MemberGroups& member_groups,
+                GroupPlaces& group_places, Connections& connections)
       : config_(config),
         jobs_(jobs),
         identification_(identification),
@@ -37,10 +38,16 @@ class SwitchesBelow {
         resources_(resources),
         gathering_(gathering),
         departures_(departures),
+        splits_(splits),
+        member_groups_(member_groups),
+        group_places_(group_places),
         connections_(connections) {}
 
   /// A Join with ranks.
   void on_join(Client& client, const control::request::Join& join);
+  /// A Join with ranks, for its workers in a group.
+  void on_join_group(Client& line, uint32_t channel, const control::request::Join& join);
+  void on_rejoin_group(Client& line, uint32_t channel, const control::request::Rejoin& message);
   /// A Rejoin with ranks: the switch, or its connection, was away, or this switch has started again.
   void on_rejoin(Client& client, const control::request::Rejoin& message);
   /// False: it is no message of a switch about a job that runs here; others handle it.
@@ -59,6 +66,9 @@ class SwitchesBelow {
   static Result<void> check_free(const Client& client, const Job& job,
                                  const control::request::Join& join, const RankSet& ranks);
   Result<void> come_back(Client& client, const control::request::Rejoin& message);
+  Result<void> add(Client& client, Job& job, const RankSet& ranks, Way way);
+  Result<void> take_in_group(Client& line, Client& place, Job& group,
+                             const control::request::Join& join);
   void on_ranks(Client& client, const control::request::Ranks& said);
   void on_leave(Client& client);
 
@@ -74,6 +84,9 @@ class SwitchesBelow {
   Resources& resources_;
   Gathering& gathering_;
   Departures& departures_;
+  Splits& splits_;
+  MemberGroups& member_groups_;
+  GroupPlaces& group_places_;
   Connections& connections_;
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,16 +35,23 @@ struct Above {
     kRunning,  ///< contributions go up
     kAway,     ///< the connection is gone, and the place is asked for again
   };
-  explicit Above(std::unique_ptr<Uplink> to) : line(std::move(to)) {}
+  explicit Above(std::shared_ptr<Uplink> to, std::optional<uint32_t> over = std::nullopt)
+      : line(std::move(to)), channel(over) {}
 
-  std::unique_ptr<Uplink> line;
+  void say(control::request::Message message) const {
+    if (line) line->say(std::move(message), channel);
+  }
+
+  std::shared_ptr<Uplink> line;     ///< a group has that of its job
+  std::optional<uint32_t> channel;  ///< of a group: its id there
   State state = State::kJoining;
   control::answer::Joined joined;        ///< its last answer; no job id: none yet
   control::answer::Waiting waiting;      ///< for whom it waits, as it said last
   RankSet told;                          ///< the ranks of which it knows
   std::string why_away = "no answer yet";
   control::request::Message again;  ///< asks for the place, while it is not running
-  Nanos deadline = 0;               ///< of asking
+  bool again_is_known = false;
+  Nanos deadline = 0;  ///< of asking
   bool has_left = false;            ///< it was told that all workers here have left
 };
 

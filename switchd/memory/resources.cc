@@ -87,7 +87,7 @@ Result<void> Resources::retake(Job& job, const SavedJob& saved) {
   return take_rest(job);
 }
 
-Result<void> Resources::take_for_group(Job& group, const Job& parent) {
+Result<void> Resources::take_for_group(Job& group, const Job& parent, uint32_t window) {
   const auto lanes = rules_.lanes();
   const uint64_t ceiling = parent.grant.ceiling(lanes);
   scheduler::JobRequest request{.tenant = group.owner(),
@@ -102,12 +102,12 @@ Result<void> Resources::take_for_group(Job& group, const Job& parent) {
   const uint64_t share = admission_.memory_left(group.owner()) / kMemoryParts;
   const uint64_t in_switch =
       parent.grant.in_switch != 0 ? parent.grant.in_switch : parent.grant.window;
-  for (request.window = parent.grant.window;; request.window /= 2) {
+  for (request.window = window != 0 ? window : parent.grant.window;; request.window /= 2) {
     auto grant = admission_.admit(request);
     if (!grant) return fail(INA_ERR_REFUSED, grant.error());
     group.grant = *grant;
     if (rules_.helps(group)) rules_.grant_help(group.grant, std::min(in_switch, request.window));
-    if (rules_.memory_bytes(group) <= share || request.window <= kLeastWindowPerLane * lanes) break;
+    if (window != 0 || rules_.memory_bytes(group) <= share || request.window <= kLeastWindowPerLane * lanes) break;
     admission_.release(group.owner(), group.workers, group.grant);
   }
   return take_rest(group);

@@ -32,7 +32,8 @@ class Resources {
   Result<void> retake(Job& job, const SavedJob& saved);
   /// Takes the resources of a group of the parent's ranks. Its window is its parent's, or so much
   /// smaller that its memory is a small part of its owner's remaining limit.
-  Result<void> take_for_group(Job& group, const Job& parent);
+  /// `window`: as the switch above has it; 0: there is none.
+  Result<void> take_for_group(Job& group, const Job& parent, uint32_t window = 0);
   /// Resources that its workers still have stay charged.
   void give_back(Job& job);
 

@@ -35,6 +35,10 @@ control::Trust trust_of(const config::UplinkConfig& config) {
   return {.tls = {.files = config.tls, .name = {}}, .user = std::nullopt};
 }
 
+Result<void> send(const control::Connection& connection, const control::Request& said) {
+  return connection.send_text(control::to_text(said.message, said.channel));
+}
+
 }  // namespace
 
 /// The thread's state.
@@ -45,7 +49,7 @@ class Uplink::Line {
 
   void stop();
   void open(request::Message first, Nanos patience_ns);
-  void say(request::Message message);
+  void say(control::Request said);
   std::optional<Event> next();
   void run();
 
@@ -59,7 +63,7 @@ class Uplink::Line {
   void pause();
   Result<void> exchange(const control::Connection& connection);
   std::optional<Order> next_order();
-  std::vector<request::Message> take_unsaid();
+  std::vector<control::Request> take_unsaid();
   void report(Event event);
   Result<request::Message> with_token(request::Message message) const;
 
@@ -72,7 +76,7 @@ class Uplink::Line {
   std::condition_variable ordered_;
   // Under mutex_.
   std::optional<Order> order_;
-  std::vector<request::Message> unsaid_;
+  std::vector<control::Request> unsaid_;
   std::deque<Event> events_;
 };
 
@@ -87,7 +91,9 @@ void Uplink::open(request::Message first, Nanos patience_ns) {
   line_->open(std::move(first), patience_ns);
 }
 
-void Uplink::say(request::Message message) { line_->say(std::move(message)); }
+void Uplink::say(request::Message message, std::optional<uint32_t> channel) {
+  line_->say({channel, std::move(message)});
+}
 
 std::optional<Uplink::Event> Uplink::next() { return line_->next(); }
 
@@ -111,10 +117,10 @@ void Uplink::Line::open(request::Message first, Nanos patience_ns) {
   ring_event(wake_.get());
 }
 
-void Uplink::Line::say(request::Message message) {
+void Uplink::Line::say(control::Request said) {
   {
     const std::lock_guard lock(mutex_);
-    unsaid_.push_back(std::move(message));
+    unsaid_.push_back(std::move(said));
   }
   ring_event(wake_.get());
 }
@@ -177,16 +183,16 @@ Result<void> Uplink::Line::exchange(const control::Connection& connection) {
   for (;;) {
     drain_event(wake_.get());
     if (stopping_) {
-      for (const request::Message& message : take_unsaid()) (void)control::say(connection, message);
+      for (const control::Request& said : take_unsaid()) (void)send(connection, said);
       return {};
     }
-    for (const request::Message& message : take_unsaid())
-      if (auto said = control::say(connection, message); !said) return said;
+    for (const control::Request& said : take_unsaid())
+      if (auto sent = send(connection, said); !sent) return sent;
     for (;;) {
       auto heard = control::hear(connection, 0);
       if (!heard) return tl::unexpected(heard.error());
       if (!*heard) break;
-      report((*heard)->message);
+      report(control::Answer{(*heard)->channel, std::move((*heard)->message)});
     }
     {
       const std::lock_guard lock(mutex_);
@@ -197,7 +203,7 @@ Result<void> Uplink::Line::exchange(const control::Connection& connection) {
   }
 }
 
-std::vector<request::Message> Uplink::Line::take_unsaid() {
+std::vector<control::Request> Uplink::Line::take_unsaid() {
   const std::lock_guard lock(mutex_);
   return std::exchange(unsaid_, {});
 }

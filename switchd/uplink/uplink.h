@@ -1,4 +1,4 @@
-// The control connection of one job to the switch above: a thread that connects, sends what the
+// The control connection of one job and its groups to the switch above: a thread that connects, sends what the
 // conductor has to say, and keeps what the switch says. The conductor never waits for it.
 #pragma once
 
@@ -19,7 +19,7 @@ class Uplink {
   struct Lost {
     std::string text;
   };
-  using Event = std::variant<control::answer::Message, Lost>;
+  using Event = std::variant<control::Answer, Lost>;
 
   /// `rings`: when there is an event; it must outlive this.
   Uplink(config::UplinkConfig config, ConductorEvent& rings);
@@ -32,7 +32,7 @@ class Uplink {
   /// token is added. Where that fails, or the connection ends, there is one event Lost.
   void open(control::request::Message first, Nanos patience_ns);
   /// Over the connection that there is; without one it is dropped.
-  void say(control::request::Message message);
+  void say(control::request::Message message, std::optional<uint32_t> channel = std::nullopt);
   std::optional<Event> next();
 
  private:
