@@ -63,7 +63,8 @@ std::vector<Other> inits() {
   for (const size_t size : {size_t{0}, size_t{8}, sizeof(ina_config) - 1, sizeof(ina_config) + 8})
     add("struct_size", [=](ina_config& c) { c.struct_size = size; });
   for (const int rank : {-2, 2, INT_MAX}) add("rank", [=](ina_config& c) { c.rank = rank; });
-  for (const int size : {0, -2, 4097}) add("world_size", [=](ina_config& c) { c.world_size = size; });
+  for (const int size : {0, -2, 4097})
+    add("world_size", [=](ina_config& c) { c.world_size = size; });
   for (const int64_t us : {int64_t{-1}, INT64_MIN}) {
     add("timeout_us", [=](ina_config& c) { c.timeout_us = us; });
     add("rejoin_timeout_us", [=](ina_config& c) { c.rejoin_timeout_us = us; });

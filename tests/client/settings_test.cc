@@ -178,7 +178,8 @@ TEST(Settings, WhatIsWrongIsNamed) {
   };
   EXPECT_THAT(text({}), HasSubstr("INA_WORLD_SIZE, WORLD_SIZE, OMPI_COMM_WORLD_SIZE"));
   EXPECT_THAT(text({{"WORLD_SIZE", "4"}}), HasSubstr("ina_config.rank is not set"));
-  EXPECT_THAT(text({{"WORLD_SIZE", "4x"}}), HasSubstr("WORLD_SIZE='4x' is not a number in 1..4096"));
+  EXPECT_THAT(text({{"WORLD_SIZE", "4x"}}),
+              HasSubstr("WORLD_SIZE='4x' is not a number in 1..4096"));
   EXPECT_THAT(text({{"WORLD_SIZE", "4"}, {"RANK", "4"}}),
               HasSubstr("RANK='4' is not a number in 0..3"));
   EXPECT_THAT(text({{"WORLD_SIZE", "1"}, {"RANK", "0"}, {"INA_IDLE", "lazy"}}),
