@@ -1,6 +1,6 @@
 """Trees of switches: workers join the switch that they know, and have sums with those of others.
 
-    trees_test.py INA_SWITCHD INACTL GRID_WORKER LOAD_WORKER [TEST...]
+    trees_test.py INA_SWITCHD INACTL GRID_WORKER LOAD_WORKER GROUP_WORKER [TEST...]
 """
 
 import signal
@@ -15,7 +15,7 @@ from namespaces import run
 from tree_beds import TreeTestBed
 from waiting import DEADLINE_S, wait_until
 
-INA_SWITCHD, INACTL, GRID_WORKER, LOAD_WORKER = sys.argv[1:5]
+INA_SWITCHD, INACTL, GRID_WORKER, LOAD_WORKER, GROUP_WORKER = sys.argv[1:6]
 
 
 class Workers:
@@ -79,14 +79,40 @@ class TreesTest(unittest.TestCase):
         for switch in (root, *leaves):
             self.assertEqual(switch.status(INACTL)["jobs"], [])
 
-    def test_three_levels(self):
+    def three_levels(self):
         bed = self.bed()
         root = bed.add("root", below=True)
         middle = bed.add("middle", above=root, below=True)
-        leaves = [bed.add("low0", above=middle), bed.add("low1", above=middle),
-                  bed.add("leaf", above=root)]
+        low = [bed.add(f"low{number}", above=middle) for number in range(2)]
+        bed.add("leaf", above=root)
         bed.start()
-        self.assert_all_say("ok ", self.workers(GRID_WORKER, [*leaves, root, middle], 20000, each=2))
+        return root, middle, low, bed.switches
+
+    def test_three_levels(self):
+        *_, switches = self.three_levels()
+        self.assert_all_say("ok ", self.workers(GRID_WORKER, switches, 20000, each=2))
+
+    def test_groups_of_workers_of_several_switches(self):
+        *_, switches = self.three_levels()
+        self.assert_all_say("ok ", self.workers(GROUP_WORKER, switches, 3, 5, each=2))
+        for switch in switches:
+            self.assertEqual(switch.status(INACTL)["jobs"], [], switch.name)
+
+    def test_groups_come_back(self):
+        root, middle, low, switches = self.three_levels()
+        workers = self.workers(GROUP_WORKER, switches, 2, 1000)
+        # Groups that are being made when a switch goes are lost, so all are to be there before.
+        wait_until("groups", lambda: len(low[0].status(INACTL)["jobs"]) > 2)
+        time.sleep(1)
+        for down in (low[0], middle, root):
+            down.stop(signal.SIGKILL)
+            time.sleep(0.1)
+            down.start()
+            wait_until("all to run", lambda: all(
+                job["state"] != "rejoining" for job in down.status(INACTL)["jobs"]))
+            time.sleep(0.3)
+        self.assertIsNone(workers.processes[0].poll(), "ended before all was tried")
+        self.assert_all_say("ok ", workers)
 
     def test_128_ranks_at_four_leaves(self):
         _, leaves = self.two_levels(4)
@@ -209,4 +235,4 @@ class TreesTest(unittest.TestCase):
 
 if __name__ == "__main__":
     namespaces.require_root()
-    unittest.main(argv=sys.argv[:1] + sys.argv[5:], verbosity=2)
+    unittest.main(argv=sys.argv[:1] + sys.argv[6:], verbosity=2)
