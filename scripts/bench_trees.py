@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """All-reduces over leaf and spine in the simulation: sums in a tree of switches, beside other ways.
 
-    bench_trees.py --build FOLDER [--quick] [--shapes LEAVESxWORKERS,...] [--json FILE]
+    bench_trees.py --build FOLDER [--quick] [--only sim|live] [--shapes LEAVESxWORKERS,...] [--json FILE]
 
 `ina-sim --leaves` has racks of workers, each with a switch, under one root. The uplink of a rack has
 the rate of its workers' links together, divided by the over-subscription. One job of all workers
@@ -14,7 +14,12 @@ all-reduces 4 MB, with 64 slots at each switch, in one of these ways:
 All baselines run esa. `training` has four jobs with computing times that vary in place of the one that
 only all-reduces, so that workers drift apart and slots matter; leaders cannot do that.
 
---json writes {"meta", "workload", "sim": [{"leaves", "workers", "oversubscription", "policy",
+`live` has real switches in network namespaces, as root: trees of two and three levels with four
+leaves, beside the same ranks at one switch, over shared memory. All of them share this machine's
+cores, so times say what the switches cost, not what links do; bytes on uplinks are counted.
+
+--json writes {"meta", "workload", "live": [{"levels", "ranks", "bytes", "collective", "us",
+"one_level_us", "uplink_bytes", "downlink_bytes", "correct"}], "bit_equal_across_shapes", "sim": [{"leaves", "workers", "oversubscription", "policy",
 "jct_ms", "flat_ms", "leaders_ms", "never_full_ms", ...}], "training": [...], "aims"}. "flat_bound_ms" is
 what a leaf's contributions take over its uplink at full rate. "in_memory" counts the additions in the
 switches' memory, of contributions without a slot and of sums that lost theirs, for each contribution.
@@ -24,7 +29,8 @@ They take no time here.
 import re
 import time
 
-from benchlib import command_line, results, simulations, table
+from benchlib import command_line, live_trees, metadata, results, simulations, table
+from benchlib.testbed import require_root
 
 SHAPES = ("2x16", "8x16", "32x32")
 QUICK_SHAPES = ("2x8",)
@@ -107,6 +113,18 @@ def peak(run):
     return max(run["slots_used_peak"], *(leaf["slots_used_peak"] for leaf in run["leaves"]))
 
 
+# Ranks, bytes of the whole vector, collectives.
+ALL_LIVE = ("allreduce", "reduce", "reduce-scatter", "broadcast", "all-gather", "gather", "scatter",
+            "all-to-all", "permute", "send-receive", "barrier")
+LIVE = ((8, 4096, ("allreduce",)), (8, 1 << 20, ALL_LIVE), (8, 16 << 20, ("allreduce",)),
+        (128, 1 << 20, ("allreduce",)))
+QUICK_LIVE = ((8, 1 << 16, ("allreduce", "broadcast")),)
+LIVE_COLUMNS = (("levels", "levels", ""), ("ranks", "ranks", ""), ("bytes", "bytes", ""),
+                ("collective", "collective", ""), ("us", "us", ".0f"),
+                ("one level us", "one_level_us", ".0f"), ("up bytes", "uplink_bytes", ".0f"),
+                ("down bytes", "downlink_bytes", ".0f"))
+
+
 def aims_of(rows):
     """Returns each aim, and the worst row's figure."""
     esa = [row for row in rows if row["policy"] == "esa"]
@@ -135,13 +153,30 @@ def shapes_of(text):
 def parse_arguments():
     parser = command_line.parser_of(__doc__, build="build")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", choices=("sim", "live"), help="instead of both")
     parser.add_argument("--shapes", type=shapes_of, metavar="LEAVESxWORKERS,...", help="instead of all")
     return command_line.parse(parser)
+
+
+def run_live(args):
+    """Returns the result's members."""
+    require_root()
+    meta = metadata.measured("trees")
+    rows, bit_equal = live_trees.measure(args.build, QUICK_LIVE if args.quick else LIVE,
+                                         lambda text: print(text, flush=True))
+    print("\nreal switches")
+    table.print_table(LIVE_COLUMNS, rows)
+    print(f"a reproducible sum has the same bits in all trees: {bit_equal}")
+    return {"live_meta": meta, "live": rows, "bit_equal_across_shapes": bit_equal}
 
 
 def main():
     args = parse_arguments()
     started = time.monotonic()
+    live = {} if args.only == "sim" else run_live(args)
+    if args.only == "live":
+        results.write(args, {"meta": live.pop("live_meta"), **live})
+        return 0
     shapes = args.shapes or (QUICK_SHAPES if args.quick else SHAPES)
     load = QUICK_PLAIN if args.quick else PLAIN
     points = [Point(load, shape, oversubscription, SLOTS, True) for shape in shapes
@@ -161,6 +196,7 @@ def main():
         print(f"{aim['aim']}: {aim['worst']:.3f} at worst, aim {aim['least']}{verdict}")
     results.write(args, {
         "meta": simulations.meta("trees", started, list(runs.results.values())),
+        **live,
         "workload": BASE | {"load": load, "training": TRAINING, "flats": FLATS},
         "sim": rows, "training": trained, "aims": aims})
     return 0

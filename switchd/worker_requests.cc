@@ -120,6 +120,9 @@ void WorkerRequests::on_channel(Client& line, uint32_t channel, const request::M
 
 /// Handles a message of a worker in a job or group that it has joined.
 void WorkerRequests::dispatch(Client& client, const request::Message& message) {
+  if (client.role == Client::Role::kSwitch && !SwitchesBelow::may_say(message))
+    return connections_.refuse(client, INA_ERR_INVALID,
+                               "a switch cannot say '" + control::type_of(message) + "' here");
   std::visit(control::Overloaded{
                  [&](const request::Attach&) { on_attach(client); },
                  [&](const request::Register& said) {

@@ -166,6 +166,18 @@ bool is_limited(const Json& tenant) {
   });
 }
 
+/// Switches of a tree that are away; empty: none is.
+std::string away_text(const Json& job) {
+  const Json& tree = child(job, "tree");
+  std::string out;
+  if (const Json& above = child(tree, "above"); text(above, "state") == "away")
+    out += fmt::format("; the switch above ({}) is away", text(above, "url"));
+  for (const Json& below : child(tree, "below"))
+    if (text(below, "state") == "away")
+      out += fmt::format("; the switch below with {} is away", ranks_text(ranks(below, "ranks")));
+  return out;
+}
+
 }  // namespace
 
 std::string waiting_text(const Json& job) {
@@ -188,7 +200,8 @@ std::string waiting_text(const Json& job) {
   if (state == "aborted") return "aborted, about to be removed";
   const auto waiting_for = ranks(job, "waiting_for");
   const std::string gone =
-      no_fallback ? fmt::format("; {} is gone and must be started again", fallback) : "";
+      no_fallback ? fmt::format("; {} is gone and must be started again", fallback)
+                  : away_text(job);
   // One look says nothing of what the job does between two fragments.
   if (waiting_for.empty())
     return fmt::format("{} fragments completed so far, none is incomplete now",

@@ -73,9 +73,21 @@ void Gathering::look(Job& job) {
   begin_spread(job, 0);
 }
 
+/// Switches below whose workers have all gone again.
+void Gathering::drop_empty(Job& job) {
+  for (const auto& below : job.below)
+    if (below->ranks.empty() && below->place.client) {
+      ending_.leave(*below->place.client);
+      connections_.close_later(*below->place.client);
+    }
+  std::erase_if(job.below, [](const auto& below) { return below->ranks.empty(); });
+  for (size_t i = 0; i < job.below.size(); ++i)
+    if (Client* const client = job.below[i]->place.client) client->rank = Job::place_below(i);
+}
+
 /// All members of this switch are known only now.
 void Gathering::begin_spread(Job& job, uint32_t port_above) {
-  std::erase_if(job.below, [](const auto& below) { return below->ranks.empty(); });
+  drop_empty(job);
   if (!job.settle())
     return ending_.end(job, INA_ERR_PEER_LOST,
                        fmt::format("a worker of job '{}' left while it gathered: join again",

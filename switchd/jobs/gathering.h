@@ -60,6 +60,7 @@ class Gathering {
   static constexpr size_t kMostNamed = 64;
   void tell_missing_now(Job& job);
   void begin(Job& job);
+  void drop_empty(Job& job);
   void go_on_below(Client& client);
 
   const config::ControlConfig& config_;

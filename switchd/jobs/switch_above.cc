@@ -163,6 +163,7 @@ void SwitchAbove::go_on(Job& job) {
 void SwitchAbove::ask_again(Job& job) {
   Splits::ask_above(job);
   MemberGroups::ask_above(job);
+  if (job.above->has_left) job.above->say(request::Leave{});
   if (job.is_group()) return;
   for (Job& group : jobs_) {
     if (group.root != job.id || !group.above) continue;

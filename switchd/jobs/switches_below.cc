@@ -48,7 +48,7 @@ Result<void> SwitchesBelow::take(Client& client, const request::Join& join) {
   const auto workers = static_cast<uint32_t>(member.world_size);
   auto ranks = ranks_of_runs(join.ranks, workers);
   if (!ranks) return tl::unexpected(ranks.error());
-  auto way = ports_.choose(client.peer, member.reach);
+  auto way = way_of(client.peer, member.reach);
   if (!way) return tl::unexpected(way.error());
   if (!way->frames())
     return fail(INA_ERR_UNSUPPORTED, "a switch below is reached by an Ethernet port");
@@ -58,6 +58,14 @@ Result<void> SwitchesBelow::take(Client& client, const request::Join& join) {
   if (auto free = check_free(client, job, join, *ranks); !free) return free;
   if (job.members_present().empty()) job.settings = join.settings;
   return add(client, job, *ranks, std::move(*way));
+}
+
+/// Its frames come from its port, wherever its control connection comes from.
+Result<Way> SwitchesBelow::way_of(const control::PeerCredentials& peer,
+                                  const request::Reach& reach) {
+  control::PeerCredentials at_port = peer;
+  if (reach.frame) at_port.ip = reach.frame->address.ip;
+  return ports_.choose(at_port, reach);
 }
 
 /// Gives the switch a place as one more member.
@@ -104,7 +112,7 @@ Result<void> SwitchesBelow::take_in_group(Client& line, Client& place, Job& grou
       !(*ranks & group.members_present()).empty())
     return fail(INA_ERR_REFUSED, fmt::format("group '{}' has no place for {}", group.name,
                                              wire::ranks_text(*ranks)));
-  auto way = ports_.choose(line.peer, join.member.reach);
+  auto way = way_of(line.peer, join.member.reach);
   if (!way) return tl::unexpected(way.error());
   if (!way->frames())
     return fail(INA_ERR_UNSUPPORTED, "a switch below is reached by an Ethernet port");
@@ -182,7 +190,7 @@ Result<void> SwitchesBelow::come_back(Client& client, const request::Rejoin& mes
   if (number == job->below.size()) return lost();
   if (!are_held(message, job->grant.window))
     return fail(INA_ERR_INVALID, "'held' are no runs of fragments of the window");
-  auto way = ports_.choose(client.peer, message.member.reach);
+  auto way = way_of(client.peer, message.member.reach);
   if (!way) return tl::unexpected(way.error());
   Job::Below& below = *job->below[number];
   const Rank place = Job::place_below(number);

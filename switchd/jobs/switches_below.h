@@ -50,6 +50,12 @@ class SwitchesBelow {
   void on_rejoin_group(Client& line, uint32_t channel, const control::request::Rejoin& message);
   /// A Rejoin with ranks: the switch, or its connection, was away, or this switch has started again.
   void on_rejoin(Client& client, const control::request::Rejoin& message);
+  /// Messages that it has in common with workers.
+  static bool may_say(const control::request::Message& message) {
+    using namespace control::request;
+    return std::holds_alternative<Attach>(message) || std::holds_alternative<Abort>(message) ||
+           std::holds_alternative<Mismatch>(message) || std::holds_alternative<Explain>(message);
+  }
   /// False: it is no message of a switch about a job that runs here; others handle it.
   bool handle(Client& client, const control::request::Message& message);
   /// Its connection is gone.
@@ -60,6 +66,7 @@ class SwitchesBelow {
   Nanos next_overdue(Nanos until) const;
 
  private:
+  Result<Way> way_of(const control::PeerCredentials& peer, const control::request::Reach& reach);
   Result<void> take(Client& client, const control::request::Join& join);
   Result<Job*> find_or_admit(const std::string& owner, const Client& client,
                              const control::request::Join& join);

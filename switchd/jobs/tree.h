@@ -8,14 +8,12 @@
 #include <vector>
 
 #include "control/messages.h"
+#include "switchd/lanes/lane_place.h"
 #include "switchd/uplink/uplink.h"
 #include "wire/frame.h"
 #include "wire/rank_set.h"
 
 namespace ina::switchd {
-
-/// Links between switches, of all jobs: one address at a port may have them all.
-inline constexpr JobId kSwitchFamily{UINT32_MAX};
 
 /// Where a lane of a switch at `address` sends and receives.
 inline wire::Address address_of_lane(wire::Address address, uint32_t lane) {

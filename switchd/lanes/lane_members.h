@@ -86,8 +86,10 @@ class LaneMembers {
     return {};
   }
   Result<void> attach(const command::AttachFrame& worker) {
-    // Its frames may come in by the wrong port, which then says so.
-    for (FramePort* port : frame_ports_) port->expect(worker.job_id, worker.job_key);
+    // Its frames may come in by the wrong port, which then says so. A switch has a key of its own,
+    // and the port remembers one.
+    if (worker.root != kSwitchFamily)
+      for (FramePort* port : frame_ports_) port->expect(worker.job_id, worker.job_key);
     FramePort* const port = frame_ports_[worker.frame_port];
     const auto endpoint = port->bind(worker.address, worker.job_id, worker.job_key, worker.job,
                                      worker.rank, worker.tag_keys, worker.root);

@@ -5,6 +5,9 @@
 
 namespace ina::switchd {
 
+/// Links between switches, of all jobs: one address at a port may have them all.
+inline constexpr JobId kSwitchFamily{UINT32_MAX};
+
 struct LanePlace {
   aggregator::JobIndex job = 0;
   Rank member{};

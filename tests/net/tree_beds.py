@@ -33,6 +33,7 @@ class Switch:
         self.ports = []  # name and address
         self.rejoin_timeout_s = 30
         self.slot_bytes = 1024
+        self.window_kib = 128
         self.more = more
         self.below = below
         if above:
@@ -67,7 +68,7 @@ class Switch:
                  + (", switches_below: 'uid:0'}" if self.below else "}"),
                  f"eal: {{file_prefix: {self.namespace.name}, huge: no, memory: 256 MiB}}",
                  f"aggregator: {{policy: esa, slots: 256, slot_bytes: {self.slot_bytes}}}",
-                 "jobs: {window_bytes: 128 KiB}"]
+                 f"jobs: {{window_bytes: {self.window_kib} KiB}}"]
         if self.above:
             lines.append(f"uplink: {{url: {self.above.socket}, port: up0, port_above: {self.port_above}}}")
         lines.append("ports:\n  - {name: shm0, type: shm}")

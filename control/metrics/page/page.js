@@ -212,6 +212,11 @@ function whomFor(job) {
 // [key, waits for, because]; a problem with another key is another problem. Nothing: none.
 function problemOf(job) {
   const unheard = (job.unheard ?? []).map((worker) => worker.text).join("; ");
+  if (job.tree?.above?.state === "away")
+    return ["above", `the switch above (${job.tree.above.url})`, job.tree.above.text];
+  const away = (job.tree?.below ?? []).filter((below) => below.state === "away");
+  if (away.length)
+    return ["below", `the switch below with ${ranks(away.flatMap((below) => below.ranks))}`, "it is away"];
   if (job.oldest_fragment !== undefined)
     return [`fragment ${job.oldest_fragment}`, whomFor(job),
             unheard || `${job.oldest_operation ?? "an operation"}, fragment ${count(job.oldest_fragment)}`];
