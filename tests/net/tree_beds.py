@@ -5,7 +5,8 @@ the one above.
         root = bed.add("root", below=True)
         leaf = bed.add("leaf", above=root)
 
-Workers join by shm. Switches reach each other's control sockets by their paths. Needs root.
+Workers join by shm. Switches reach each other's control sockets by their paths, or, with tcp, over
+a network of their own, with a token. Needs root.
 """
 
 import atexit
@@ -18,6 +19,8 @@ from namespaces import OFFLOADS_OFF, Namespace, run
 from waiting import DEADLINE_S, wait_until
 
 MTU = 9000
+TCP_PORT = 7600
+TOKEN = "a-token-of-the-rack"
 
 
 class Switch:
@@ -48,8 +51,33 @@ class Switch:
             namespace.run("ethtool", "-K", interface, *OFFLOADS_OFF)
             namespace.run("ip", "link", "set", interface, "up")
         self.port_above = down
+        if self.bed.tcp:
+            self._connect_control()
         self.ports.append((up, f"10.78.{net}.1"))
         self.above.ports.append((down, f"10.78.{net}.254"))
+
+    def _connect_control(self):
+        near, far = "control", f"control{len(self.above.ports)}"
+        run("ip", "link", "add", near, "netns", self.namespace.name, "type", "veth", "peer", "name", far,
+            "netns", self.above.namespace.name)
+        for namespace, interface, end in ((self.namespace, near, 1), (self.above.namespace, far, 254)):
+            namespace.run("ip", "address", "add", f"10.79.{self.number}.{end}/24", "dev", interface)
+            namespace.run("ip", "link", "set", interface, "up")
+
+    def _control_keys(self):
+        keys = [f"socket: {self.socket}", f"rejoin_timeout: {self.rejoin_timeout_s} s"]
+        if self.below and self.bed.tcp:
+            keys += [f"listen: 0.0.0.0:{TCP_PORT}", f"token_file: {self.bed.tokens}",
+                     "switches_below: 'others, rack'"]
+        elif self.below:
+            keys.append("switches_below: 'uid:0'")
+        return ", ".join(keys)
+
+    def _uplink_keys(self):
+        if not self.bed.tcp:
+            return f"url: {self.above.socket}, port: up0, port_above: {self.port_above}"
+        return (f"url: 'tcp:10.79.{self.number}.254:{TCP_PORT}', token_file: {self.bed.token}, port: up0, "
+                f"port_above: {self.port_above}")
 
     @property
     def socket(self):
@@ -64,13 +92,12 @@ class Switch:
     def config(self):
         """Returns its configuration."""
         lines = [f"log: {{file: {self.folder / 'log'}}}",
-                 f"control: {{socket: {self.socket}, rejoin_timeout: {self.rejoin_timeout_s} s"
-                 + (", switches_below: 'uid:0'}" if self.below else "}"),
+                 f"control: {{{self._control_keys()}}}",
                  f"eal: {{file_prefix: {self.namespace.name}, huge: no, memory: 256 MiB}}",
                  f"aggregator: {{policy: esa, slots: 256, slot_bytes: {self.slot_bytes}}}",
                  f"jobs: {{window_bytes: {self.window_kib} KiB}}"]
         if self.above:
-            lines.append(f"uplink: {{url: {self.above.socket}, port: up0, port_above: {self.port_above}}}")
+            lines.append(f"uplink: {{{self._uplink_keys()}}}")
         lines.append("ports:\n  - {name: shm0, type: shm}")
         for index, (name, ip) in enumerate(self.ports):
             device = (f"net_af_packet{index},iface={name},qpairs=1,blocksz=65536,framesz=16384,"
@@ -116,9 +143,14 @@ class TreeTestBed:
 
     _made = 0
 
-    def __init__(self, ina_switchd, folder):
+    def __init__(self, ina_switchd, folder, tcp=False):
         self.ina_switchd = ina_switchd
         self.folder = pathlib.Path(folder)
+        self.tcp = tcp
+        self.token, self.tokens = self.folder / "token", self.folder / "tokens"
+        for path, text in ((self.token, TOKEN), (self.tokens, f"rack {TOKEN}")):
+            path.write_text(f"{text}\n", encoding="utf-8")
+            path.chmod(0o600)
         self.prefix = f"inat-{os.getpid()}-{TreeTestBed._made}"
         TreeTestBed._made += 1
         self.switches = []

@@ -39,10 +39,10 @@ class Workers:
 
 
 class TreesTest(unittest.TestCase):
-    def bed(self):
+    def bed(self, **options):
         folder = tempfile.TemporaryDirectory(prefix="ina-trees-")
         self.addCleanup(folder.cleanup)
-        bed = TreeTestBed(INA_SWITCHD, folder.name)
+        bed = TreeTestBed(INA_SWITCHD, folder.name, **options)
         self.addCleanup(bed.close)
         return bed
 
@@ -117,6 +117,16 @@ class TreesTest(unittest.TestCase):
     def test_128_ranks_at_four_leaves(self):
         _, leaves = self.two_levels(4)
         self.assert_all_say("ok ", self.workers(GRID_WORKER, leaves, 20000, each=32))
+
+    def test_over_tcp_with_a_token(self):
+        bed = self.bed(tcp=True)
+        root = bed.add("root", below=True)
+        leaves = [bed.add(f"leaf{number}", above=root) for number in range(2)]
+        bed.start()
+        self.assert_all_say("ok ", self.workers(GRID_WORKER, [root, *leaves], 20000))
+        bed.token.write_text("another-token-of-nobody\n", encoding="utf-8")
+        for said in self.workers(LOAD_WORKER, [leaves[0], leaves[1]], 1000, 5, ranks={0}).said():
+            self.assertIn("INA_ERR_REFUSED", said)
 
     def test_uplinks_carry_each_sum_once_each_way(self):
         root, leaves = self.two_levels(2)
