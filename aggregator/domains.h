@@ -65,8 +65,8 @@ class Domains {
       else
         send(job, rank, emission);
     }
-    void to_all(JobIndex job, uint32_t workers, const Emission& emission) const
-        requires SendsToAll<Send> {
+    void to_all(JobIndex job, uint32_t workers,
+                const Emission& emission) const requires SendsToAll<Send> {
       if (domains.below_[job][0] == kNone) return send.to_all(job, workers, emission);
       for (uint32_t member = 0; member < workers; ++member)
         (*this)(job, Rank{static_cast<uint16_t>(member)}, emission);

@@ -127,7 +127,9 @@ int main(std::string_view what, long turns) {
   if (what == "other") bench.trace(&other);
   for (long turn = 0; turn < turns; ++turn) {
     if (what == "traced" && (own.empty() || own.back()->is_full()))
-      bench.trace(own.emplace_back(std::make_unique<PacketTrace>(std::vector<aggregator::JobIndex>{0}, 4096)).get());
+      bench.trace(own.emplace_back(
+                         std::make_unique<PacketTrace>(std::vector<aggregator::JobIndex>{0}, 4096))
+                      .get());
     if (what == "looks" && turn % kTurnsPerLook == 0) bench.look();
     bench.turn();
   }

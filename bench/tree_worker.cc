@@ -49,15 +49,15 @@ double measure(ina_context* context, Collective collective, uint64_t bytes, int 
     check(ina_barrier(context, 0), context);
     const auto began = std::chrono::steady_clock::now();
     check(ina::perf::call(context, call, send.data(), recv.data()), context);
-    const std::chrono::duration<double, std::micro> took =
-        std::chrono::steady_clock::now() - began;
+    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - began;
     times_us.push_back(took.count());
     for (const Segment& segment : shape.segments) {
-      const auto block = segment.source == Segment::kResult
-                             ? sum
-                             : ina::perf::input_block(INA_FLOAT32, INA_SUM, segment.source, world, 0);
-      const auto got = std::span(recv).subspan(segment.to * sizeof(float),
-                                               segment.count * sizeof(float));
+      const auto block =
+          segment.source == Segment::kResult
+              ? sum
+              : ina::perf::input_block(INA_FLOAT32, INA_SUM, segment.source, world, 0);
+      const auto got =
+          std::span(recv).subspan(segment.to * sizeof(float), segment.count * sizeof(float));
       if (ina::perf::find_difference(got, block, segment.from * sizeof(float)))
         throw std::runtime_error("a result is wrong");
     }

@@ -315,10 +315,11 @@ struct Unknown {
   bool operator==(const Unknown&) const = default;
 };
 
-using Message = std::variant<Join, Rejoin, Ranks, PeerLeft, PeerSplit, PeerCreate, Attach, Register, Unregister, ShareResults, FreeResults,
-                             Split, CreateGroup, Leave, Abort, Mismatch, Explain, Status, Trace,
-                             Serve, NextJob, JoinFallback, CreateJob, AbortJob, KickWorker, Drain,
-                             Undrain, GetDrain, GetSlots, Reload, GetPolicy, SetPolicy, Unknown>;
+using Message =
+    std::variant<Join, Rejoin, Ranks, PeerLeft, PeerSplit, PeerCreate, Attach, Register, Unregister,
+                 ShareResults, FreeResults, Split, CreateGroup, Leave, Abort, Mismatch, Explain,
+                 Status, Trace, Serve, NextJob, JoinFallback, CreateJob, AbortJob, KickWorker,
+                 Drain, Undrain, GetDrain, GetSlots, Reload, GetPolicy, SetPolicy, Unknown>;
 
 }  // namespace request
 
@@ -451,8 +452,8 @@ struct Grouped {
   uint64_t tag = 0;
   ina_status status = INA_OK;
   std::string text = "";
-  /// No ranks: they are in no group. No id: all its workers are at that switch or below, which is to
-  /// make it.
+  /// No ranks: they are in no group. No id: all its workers are at that switch or below, which is
+  /// to make it.
   uint32_t job_id = 0;
   std::string job = "";
   std::vector<uint32_t> ranks = {};  ///< in the job that was asked for it, by rank in the group
@@ -539,8 +540,8 @@ struct Unknown {
 };
 
 using Message = std::variant<Joined, FallbackJoined, Waiting, Ready, Registered, Results, Wake,
-                             Split, CreateGroup, Grouped, Left, PeerLeft, Abort, Refused, Explain, Dropped,
-                             Epoch, Serving, Job, Status, Trace, Done, Unknown>;
+                             Split, CreateGroup, Grouped, Left, PeerLeft, Abort, Refused, Explain,
+                             Dropped, Epoch, Serving, Job, Status, Trace, Done, Unknown>;
 
 /// A temporary refusal: the peer may try again.
 inline bool is_no_room(const Message& message) {

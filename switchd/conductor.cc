@@ -80,8 +80,8 @@ Result<void> Conductor::open() {
 }
 
 Result<void> Conductor::watch_events() {
-  std::vector<int> fds = {events_.stop.fd(), events_.reload.fd(), events_.lanes.fd(),
-                          events_.uplinks.fd(), admin_.event_fd(), resources_.mapper().fd()};
+  std::vector<int> fds = {events_.stop.fd(),    events_.reload.fd(), events_.lanes.fd(),
+                          events_.uplinks.fd(), admin_.event_fd(),   resources_.mapper().fd()};
   if (doorman_) fds.push_back(doorman_->fd());
   for (const int fd : fds)
     if (auto watched = epoll_.watch(fd); !watched) return watched;

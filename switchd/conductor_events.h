@@ -26,9 +26,9 @@ class ConductorEvent {
 };
 
 struct ConductorEvents {
-  ConductorEvent stop;    ///< never drained: a switch that is to stop does not start again
-  ConductorEvent reload;  ///< the configuration is to be read again
-  ConductorEvent lanes;   ///< one has something to tell
+  ConductorEvent stop;     ///< never drained: a switch that is to stop does not start again
+  ConductorEvent reload;   ///< the configuration is to be read again
+  ConductorEvent lanes;    ///< one has something to tell
   ConductorEvent uplinks;  ///< the switch above has said something, or is gone
 };
 

@@ -54,7 +54,8 @@ class WorkerRequests {
   bool under_way() const { return splits_.under_way() || member_groups_.under_way(); }
   /// When turn() is wanted at the latest, if before `until`.
   Nanos next(Nanos until) const {
-    return gathering_.next(switches_below_.next_overdue(rejoin_.next_overdue(worker_calls_.next(until))));
+    return gathering_.next(
+        switches_below_.next_overdue(rejoin_.next_overdue(worker_calls_.next(until))));
   }
   void go_on();
   void call_again(Nanos now) { worker_calls_.call_again(now); }

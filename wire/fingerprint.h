@@ -29,8 +29,7 @@ constexpr uint64_t add_to_hash(uint64_t hash, uint64_t value) {
 /// than 128 ranks, are added to the hash: roots of the same counts always differ.
 constexpr uint16_t blocks_fingerprint(Collective collective, Rank root, uint64_t hash) {
   const auto folded = static_cast<uint16_t>(hash ^ hash >> 16 ^ hash >> 32 ^ hash >> 48);
-  if (has_root(collective))
-    return static_cast<uint16_t>((folded & ~uint32_t{0x7f}) ^ value(root));
+  if (has_root(collective)) return static_cast<uint16_t>((folded & ~uint32_t{0x7f}) ^ value(root));
   return static_cast<uint16_t>(folded % kHashesOfPlans);
 }
 /// The root, in a job of more than 128 ranks its remainder by 128.

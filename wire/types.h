@@ -221,6 +221,8 @@ constexpr bool is_valid(DType dtype, Op op) {
 std::string_view name(DType dtype);
 std::string_view name(Op op);
 std::string_view name(Collective collective);
-constexpr std::string_view name(Home home) { return name_in(kAllHomeNames, home); }
+constexpr std::string_view name(Home home) {
+  return name_in(kAllHomeNames, home);
+}
 
 }  // namespace ina

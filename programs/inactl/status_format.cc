@@ -199,9 +199,9 @@ std::string waiting_text(const Json& job) {
   if (state == "leaving") return "leaving: waits until every rank has called ina_finalize";
   if (state == "aborted") return "aborted, about to be removed";
   const auto waiting_for = ranks(job, "waiting_for");
-  const std::string gone =
-      no_fallback ? fmt::format("; {} is gone and must be started again", fallback)
-                  : away_text(job);
+  const std::string gone = no_fallback
+                               ? fmt::format("; {} is gone and must be started again", fallback)
+                               : away_text(job);
   // One look says nothing of what the job does between two fragments.
   if (waiting_for.empty())
     return fmt::format("{} fragments completed so far, none is incomplete now",

@@ -418,9 +418,11 @@ class Loader {
     const auto policy = source(given_["aggregator"], "policy");
     const auto place = [&](const auto& key) { return key->place; };
     if (policy && config_.aggregator.fixed_slots())
-      for (const auto& [key, name] : {std::pair(url, "uplink.url"), {below, "control.switches_below"}})
+      for (const auto& [key, name] :
+           {std::pair(url, "uplink.url"), {below, "control.switches_below"}})
         if (key && key->given)
-          report(place(key), fmt::format("{}: needs aggregator.policy esa or fcfs, not static", name));
+          report(place(key),
+                 fmt::format("{}: needs aggregator.policy esa or fcfs, not static", name));
     if (!url || !port || config_.uplink.url.empty()) return;
     const auto is_there = [&](const PortConfig& one) {
       return one.type == PortType::kEthdev && one.name == config_.uplink.port;

@@ -146,7 +146,7 @@ struct ControlConfig {
   uint32_t max_unjoined = 128;  ///< over TCP, from one address
   /// Owners of switches below, separated by commas; empty: none may join.
   std::string switches_below;
-  control::TlsFiles tls;        ///< keys tls_certificate, tls_key, tls_client_ca; none: no TLS
+  control::TlsFiles tls;  ///< keys tls_certificate, tls_key, tls_client_ca; none: no TLS
   bool require_client_certificate = true;
 
   /// Path of the state file.
@@ -156,8 +156,8 @@ struct ControlConfig {
 
 /// The switch above, in a tree of switches.
 struct UplinkConfig {
-  std::string url;   ///< "tcp:HOST:PORT", "tls:HOST:PORT" or a path; empty: there is none
-  std::string port;  ///< name of the Ethernet port that leads there
+  std::string url;         ///< "tcp:HOST:PORT", "tls:HOST:PORT" or a path; empty: there is none
+  std::string port;        ///< name of the Ethernet port that leads there
   std::string port_above;  ///< the one there that leads here; empty: the switch above finds it
   std::string token_file;
   control::TlsFiles tls;  ///< keys certificate, key, ca

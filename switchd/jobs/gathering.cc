@@ -65,8 +65,7 @@ void Gathering::look(Job& job) {
   if (job.state == Job::State::kRejoining) offers_.offer();
   if (!job.missing().empty() || !rules_.has_fallback(job) || !are_attached(job.below))
     return tell_missing(job);
-  if (job.state == Job::State::kRejoining)
-    return job.above ? back_above_(job) : go_on(job, 0);
+  if (job.state == Job::State::kRejoining) return job.above ? back_above_(job) : go_on(job, 0);
   if (job.state != Job::State::kJoining) return;
   if (!job.spread) return begin(job);
   job.above.reset();  // nobody is there
@@ -89,9 +88,9 @@ void Gathering::drop_empty(Job& job) {
 void Gathering::begin_spread(Job& job, uint32_t port_above) {
   drop_empty(job);
   if (!job.settle())
-    return ending_.end(job, INA_ERR_PEER_LOST,
-                       fmt::format("a worker of job '{}' left while it gathered: join again",
-                                   job.name));
+    return ending_.end(
+        job, INA_ERR_PEER_LOST,
+        fmt::format("a worker of job '{}' left while it gathered: join again", job.name));
   lane_jobs_.add(job, Seq{});
   Result<void> attached;
   job.for_each_place([&](Rank rank, Job::Worker&) {

@@ -31,8 +31,9 @@ class Gathering {
         offers_(offers),
         connections_(connections) {}
 
-  /// Has the switch above told of the workers of a spread job: `tell(job)`. Otherwise there is none.
-  /// `back(job)`: all members of this switch are back at a job that the one above goes on with.
+  /// Has the switch above told of the workers of a spread job: `tell(job)`. Otherwise there is
+  /// none. `back(job)`: all members of this switch are back at a job that the one above goes on
+  /// with.
   void set_above(std::function<void(Job&)> tell, std::function<void(Job&)> back) {
     tell_above_ = std::move(tell);
     back_above_ = std::move(back);

@@ -92,8 +92,8 @@ struct Job {
   uint32_t workers = 0;
   control::request::Settings settings;  ///< of the workers that have joined
   scheduler::Grant grant;
-  Home home = Home::kWorkers;                 ///< place of the fallback, as told to its workers
-  uint32_t instance = 0;                      ///< of the fallback
+  Home home = Home::kWorkers;  ///< place of the fallback, as told to its workers
+  uint32_t instance = 0;       ///< of the fallback
   io::shm::Geometry geometry;
   Handles::Share share;                      ///< of the job itself
   std::vector<ResultBuffer> result_buffers;  ///< by first unit
@@ -106,10 +106,10 @@ struct Job {
   Nanos reserved_until = 0;  ///< in kJoining: the job waits for its workers until then; 0: no
                              ///< longer than one of them is there
   State state = State::kJoining;
-  Nanos rejoin_deadline = 0;  ///< in kRejoining
+  Nanos rejoin_deadline = 0;   ///< in kRejoining
   bool tells_missing = false;  ///< its workers are to hear soon for whom they wait
-  LookSchedule looks;         ///< at the frames of its workers that were dropped
-  Seq start;                  ///< in kRejoining: no worker needs a fragment before it any more
+  LookSchedule looks;          ///< at the frames of its workers that were dropped
+  Seq start;                   ///< in kRejoining: no worker needs a fragment before it any more
   std::vector<Worker> members;
   Worker fallback;       ///< a fallback server's place; home dedicated only
   bool offered = false;  ///< the fallback server that is connected was told of it
@@ -156,9 +156,7 @@ struct Job {
   std::span<const Domain> workers_domains() const {
     return std::span(domains).first(is_wide() ? domains.size() - 1 : 1);
   }
-  Domain& domain_of(Rank rank) {
-    return domains[is_wide() ? value(rank) / kMaxWorkers : 0];
-  }
+  Domain& domain_of(Rank rank) { return domains[is_wide() ? value(rank) / kMaxWorkers : 0]; }
   LanePlace lane_place(Rank rank) const {
     if (rank == kServerPlace) return {index(), kFallbackRank};
     if (spread) return {index(), Rank{static_cast<uint16_t>(at(rank).number)}};
@@ -258,8 +256,7 @@ struct Job {
   static void for_each_place_of(Self& job, auto&& visit) {
     for (uint32_t rank = 0; rank < job.workers; ++rank)
       if (!job.members[rank].elsewhere) visit(Rank{static_cast<uint16_t>(rank)}, job.members[rank]);
-    for (size_t i = 0; i < job.below.size(); ++i)
-      visit(place_below(i), job.below[i]->place);
+    for (size_t i = 0; i < job.below.size(); ++i) visit(place_below(i), job.below[i]->place);
   }
 };
 

@@ -15,7 +15,8 @@ Job* JobOffers::next() {
   for (Job& job : jobs_) {
     // Where a job goes on after a restart is known when all its workers are back.
     const bool known = job.state != Job::State::kRejoining || job.missing().empty();
-    if (known && job.home == Home::kDedicated && !job.offered && !job.fallback.client) jobs.emplace(job.owner(), &job);
+    if (known && job.home == Home::kDedicated && !job.offered && !job.fallback.client)
+      jobs.emplace(job.owner(), &job);
   }
   const auto turn = next_in_turn(jobs, last_owner_);
   return turn == jobs.end() ? nullptr : turn->second;

@@ -54,7 +54,8 @@ JobRules::TableWords JobRules::table_words(const Job& job) const {
 std::string JobRules::too_wide_text(uint32_t workers) const {
   if (workers <= kMaxWorkers || !config_.aggregator.fixed_slots()) return {};
   return fmt::format(
-      "under the policy static a job has at most {} workers, not {}: its pool has one bit for each; "
+      "under the policy static a job has at most {} workers, not {}: its pool has one bit for "
+      "each; "
       "choose esa or fcfs (aggregator.policy)",
       kMaxWorkers, workers);
 }
@@ -64,12 +65,11 @@ uint64_t JobRules::memory_bytes(const Job& job) const {
   const TableWords words = table_words(job);
   const Home home = home_for(job);
   const uint64_t endpoints = job.workers + (home == Home::kDedicated ? 1 : 0);
-  const uint64_t domain_bytes =
-      io::shm::result_region_bytes(geometry) +
-      (words.seen * sizeof(WorkerSet) + words.ring * sizeof(uint64_t) + words.parked +
-       words.given * sizeof(aggregator::GivenResult) +
-       words.rows * (sizeof(aggregator::TreeRow) + sizeof(WorkerSet))) *
-          lanes_;
+  const uint64_t domain_bytes = io::shm::result_region_bytes(geometry) +
+                                (words.seen * sizeof(WorkerSet) + words.ring * sizeof(uint64_t) +
+                                 words.parked + words.given * sizeof(aggregator::GivenResult) +
+                                 words.rows * (sizeof(aggregator::TreeRow) + sizeof(WorkerSet))) *
+                                    lanes_;
   uint64_t bytes =
       job.domains.size() * domain_bytes + endpoints * io::shm::SwitchLayout(geometry).bytes;
   if (home == Home::kDedicated) bytes += server_bytes(job);
@@ -170,7 +170,7 @@ void JobRules::fill_tree(const Job& job, Domain& domain, uint32_t lane,
                .ranks = job.workers,
                .has_parent = is_below || job.above != nullptr,
                // Domains of one switch begin together.
-               .parent_epoch = is_below     ? job.epoch
+               .parent_epoch = is_below    ? job.epoch
                                : job.above ? job.above->joined.place.epoch
                                            : 0};
 }

@@ -21,7 +21,7 @@ class JobTable {
 
   /// Places for the domains of the next job, which has so many workers. Error: a sentence.
   Result<std::vector<aggregator::JobIndex>> free_places(uint32_t workers,
-                                                                bool spread = false) const;
+                                                        bool spread = false) const;
   /// At the place of its index.
   Job& add(std::unique_ptr<Job> job);
   void remove(const Job& job);

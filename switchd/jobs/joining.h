@@ -27,9 +27,10 @@ std::string no_number_text(const Job& job);
 class Joining {
  public:
   /// All of them must outlive it.
-  Joining(const ConductorConfig& config, const JobTable& jobs, Identification& identification, Ports& ports, Placement& placement,
-          JobRecords& records, JobMaker& maker, JobEnding& ending, JobOffers& offers,
-          const WaitReasons& wait_reasons, Connections& connections)
+  Joining(const ConductorConfig& config, const JobTable& jobs, Identification& identification,
+          Ports& ports, Placement& placement, JobRecords& records, JobMaker& maker,
+          JobEnding& ending, JobOffers& offers, const WaitReasons& wait_reasons,
+          Connections& connections)
       : config_(config),
         jobs_(jobs),
         identification_(identification),

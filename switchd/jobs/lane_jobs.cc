@@ -29,8 +29,7 @@ namespace {
 /// The members of a domain, and those below them: `visit(member, worker)`.
 void for_each_member(const Job& job, const Domain& domain, auto&& visit) {
   job.for_each_place([&](Rank place, const Job::Worker& worker) {
-    const uint32_t member =
-        job.below_at(place) ? worker.number : domain.member_at(value(place));
+    const uint32_t member = job.below_at(place) ? worker.number : domain.member_at(value(place));
     if (member != aggregator::TreePlace::kElsewhere) visit(member, worker);
   });
 }

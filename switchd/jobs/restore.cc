@@ -48,8 +48,9 @@ Result<Job*> Restore::restore(const SavedJob& saved, const Moment& now) {
   if (saved.above_id != 0) {
     if (config_.uplink.url.empty()) {
       resources_.give_back(*job);
-      return fail(INA_ERR_INVALID, "some of its workers are at a switch above, and none is "
-                                   "configured any more (uplink.url)");
+      return fail(INA_ERR_INVALID,
+                  "some of its workers are at a switch above, and none is "
+                  "configured any more (uplink.url)");
     }
     job->above = std::make_unique<Above>(
         nullptr, saved.root == 0 ? std::nullopt : std::optional(saved.above_id));

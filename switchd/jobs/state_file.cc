@@ -14,8 +14,8 @@
 #include <set>
 
 #include "common/json/json.h"
-#include "wire/types.h"
 #include "switchd/jobs/tree.h"
+#include "wire/types.h"
 
 namespace ina::switchd {
 

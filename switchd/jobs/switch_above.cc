@@ -37,7 +37,7 @@ request::Member SwitchAbove::identity(const Job& job) const {
   }
   member.reach.transport = control::kTransportFrame;
   member.reach.frame = request::FrameEnd{.address = config_.frame_ports[port_of(config_)].address,
-                                          .port = config_.uplink.port_above};
+                                         .port = config_.uplink.port_above};
   return member;
 }
 
@@ -46,7 +46,8 @@ void SwitchAbove::tell(Job& job) {
   // A group has a switch above if that one has made it.
   if (here.empty() || (job.is_group() && !job.above)) return;
   const bool is_new = !job.above || job.above->told.empty();
-  if (!job.above) job.above = std::make_unique<Above>(std::make_shared<Uplink>(config_.uplink, rings_));
+  if (!job.above)
+    job.above = std::make_unique<Above>(std::make_shared<Uplink>(config_.uplink, rings_));
   if (is_new && job.above->joined.place.job_id == 0) {
     job.above->told = here;
     job.above->again =
@@ -120,11 +121,11 @@ void SwitchAbove::on_joined(Job& job, const answer::Joined& joined) {
     // That one's workers hear it, too.
     return ending_.end(
         job, INA_ERR_INVALID,
-               fmt::format("the switch above ({}) has a window of {} fragments of {} bytes in {} "
-                           "lanes, this one of {} of {} in {}: jobs.window_bytes, "
-                           "aggregator.slot_bytes and switch.lcores must be the same at both",
-                           config_.uplink.url, place.window, place.slot_bytes, place.lanes,
-                           job.grant.window, here.slot_bytes, here.lanes));
+        fmt::format("the switch above ({}) has a window of {} fragments of {} bytes in {} "
+                    "lanes, this one of {} of {} in {}: jobs.window_bytes, "
+                    "aggregator.slot_bytes and switch.lcores must be the same at both",
+                    config_.uplink.url, place.window, place.slot_bytes, place.lanes,
+                    job.grant.window, here.slot_bytes, here.lanes));
   job.above->joined = joined;
   job.above->why_away.clear();
   job.above->say(request::Attach{});
@@ -187,13 +188,14 @@ void SwitchAbove::on_lost(Job& job, const std::string& text) {
   }
   if (now < above.deadline) return above.line->open(above.again, above.deadline - now);
   end(job, INA_ERR_SWITCH_LOST,
-      fmt::format("the switch above ({}) is lost to job '{}', and did not come back within {} s: {}",
-                  config_.uplink.url, job.name,
-                  static_cast<double>(above.state == Above::State::kJoining
-                                          ? config_.control.join_timeout_ns
-                                          : config_.control.rejoin_timeout_ns) *
-                      1e-9,
-                  text));
+      fmt::format(
+          "the switch above ({}) is lost to job '{}', and did not come back within {} s: {}",
+          config_.uplink.url, job.name,
+          static_cast<double>(above.state == Above::State::kJoining
+                                  ? config_.control.join_timeout_ns
+                                  : config_.control.rejoin_timeout_ns) *
+              1e-9,
+          text));
 }
 
 /// It is asked for the place again; a group asks when its job has that back.

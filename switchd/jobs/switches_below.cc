@@ -40,10 +40,9 @@ void SwitchesBelow::on_join(Client& client, const request::Join& join) {
 Result<void> SwitchesBelow::take(Client& client, const request::Join& join) {
   const request::Member& member = join.member;
   if (!config_.is_switch_below(client.owner()))
-    return fail(INA_ERR_REFUSED,
-                fmt::format("{} is none of the switches that may join here "
-                            "(control.switches_below of this switch)",
-                            client.owner()));
+    return fail(INA_ERR_REFUSED, fmt::format("{} is none of the switches that may join here "
+                                             "(control.switches_below of this switch)",
+                                             client.owner()));
   if (auto checked = check(member); !checked) return checked;
   const auto workers = static_cast<uint32_t>(member.world_size);
   auto ranks = ranks_of_runs(join.ranks, workers);
@@ -92,8 +91,9 @@ void SwitchesBelow::on_join_group(Client& line, uint32_t channel, const request:
   Job* const group = jobs_.find(JobId{channel});
   if (!group || !line.job || group->root != line.joined || place.job ||
       line.role != Client::Role::kSwitch)
-    return connections_.refuse(place, INA_ERR_REFUSED,
-                               fmt::format("there is no group {} that this switch may join", channel));
+    return connections_.refuse(
+        place, INA_ERR_REFUSED,
+        fmt::format("there is no group {} that this switch may join", channel));
   if (auto taken = take_in_group(line, place, *group, join); !taken) {
     connections_.refuse(place, taken.error());
     ending_.end(*group, taken.error().status, taken.error().text);
@@ -127,7 +127,7 @@ void SwitchesBelow::on_rejoin_group(Client& line, uint32_t channel,
 
 /// The job of that owner; a new one if there is none.
 Result<Job*> SwitchesBelow::find_or_admit(const std::string& owner, const Client& client,
-                                        const request::Join& join) {
+                                          const request::Join& join) {
   if (Job* job = jobs_.find(owner, join.member.job)) return job;
   SavedJob fresh = records_.new_job(join.member.job, static_cast<uint32_t>(join.member.world_size));
   fresh.spread = true;
@@ -142,7 +142,7 @@ Result<Job*> SwitchesBelow::find_or_admit(const std::string& owner, const Client
 }
 
 Result<void> SwitchesBelow::check_free(const Client& client, const Job& job,
-                                     const request::Join& join, const RankSet& ranks) {
+                                       const request::Join& join, const RankSet& ranks) {
   if (!job.spread || job.state != Job::State::kJoining)
     return fail(INA_ERR_REFUSED,
                 fmt::format("job '{}' runs at the switch above without switches below it; join "
@@ -262,8 +262,9 @@ void SwitchesBelow::on_gone(Client& client) {
   below.place.client = nullptr;
   if (leaving) return;
   if (job.is_group() && job.state == Job::State::kJoining)
-    return ending_.end(job, INA_ERR_PEER_LOST,
-                       fmt::format("the switch {} was lost while group '{}' was made", who, job.name));
+    return ending_.end(
+        job, INA_ERR_PEER_LOST,
+        fmt::format("the switch {} was lost while group '{}' was made", who, job.name));
   if (job.state == Job::State::kJoining) {
     job.set_below(below, {});
     return gathering_.tell_missing(job);

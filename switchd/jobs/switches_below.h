@@ -48,7 +48,8 @@ class SwitchesBelow {
   /// A Join with ranks, for its workers in a group.
   void on_join_group(Client& line, uint32_t channel, const control::request::Join& join);
   void on_rejoin_group(Client& line, uint32_t channel, const control::request::Rejoin& message);
-  /// A Rejoin with ranks: the switch, or its connection, was away, or this switch has started again.
+  /// A Rejoin with ranks: the switch, or its connection, was away, or this switch has started
+  /// again.
   void on_rejoin(Client& client, const control::request::Rejoin& message);
   /// Messages that it has in common with workers.
   static bool may_say(const control::request::Message& message) {

@@ -43,14 +43,14 @@ struct Above {
   std::shared_ptr<Uplink> line;     ///< a group has that of its job
   std::optional<uint32_t> channel;  ///< of a group: its id there
   State state = State::kJoining;
-  control::answer::Joined joined;        ///< its last answer; no job id: none yet
-  control::answer::Waiting waiting;      ///< for whom it waits, as it said last
-  RankSet told;                          ///< the ranks of which it knows
+  control::answer::Joined joined;    ///< its last answer; no job id: none yet
+  control::answer::Waiting waiting;  ///< for whom it waits, as it said last
+  RankSet told;                      ///< the ranks of which it knows
   std::string why_away = "no answer yet";
   control::request::Message again;  ///< asks for the place, while it is not running
   bool again_is_known = false;
-  Nanos deadline = 0;  ///< of asking
-  bool has_left = false;            ///< it was told that all workers here have left
+  Nanos deadline = 0;     ///< of asking
+  bool has_left = false;  ///< it was told that all workers here have left
 };
 
 }  // namespace ina::switchd

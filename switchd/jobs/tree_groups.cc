@@ -19,15 +19,14 @@ const Job::Below* holder_of(const Job& job, uint32_t rank) {
 }  // namespace
 
 bool TreeGroups::go_up(const Job& job, const std::vector<uint32_t>& ranks) {
-  return std::ranges::any_of(ranks, [&](uint32_t rank) {
-    return job.members[rank].elsewhere && !holder_of(job, rank);
-  });
+  return std::ranges::any_of(
+      ranks, [&](uint32_t rank) { return job.members[rank].elsewhere && !holder_of(job, rank); });
 }
 
 bool TreeGroups::go_down(const Job& job, const std::vector<uint32_t>& ranks) {
   const Job::Below* const holder = holder_of(job, ranks.front());
-  return holder && std::ranges::all_of(
-                       ranks, [&](uint32_t rank) { return holder_of(job, rank) == holder; });
+  return holder &&
+         std::ranges::all_of(ranks, [&](uint32_t rank) { return holder_of(job, rank) == holder; });
 }
 
 answer::Grouped TreeGroups::grouped(JobId group, const std::vector<uint32_t>& ranks) const {
@@ -70,8 +69,8 @@ void TreeGroups::on_grouped(Job& job, const answer::Grouped& said) {
       logging::warn("no group", job.owner())("job", job.name)("text", outcome.text);
       // Its other workers wait for these.
       if (said.job_id != 0 && job.above)
-        job.above->line->say(control::request::Abort{.text = outcome.text, .status = outcome.status},
-                             said.job_id);
+        job.above->line->say(
+            control::request::Abort{.text = outcome.text, .status = outcome.status}, said.job_id);
     }
   }
   for (const Rank rank : *of)
@@ -91,18 +90,18 @@ void TreeGroups::answer(Job& job, uint32_t rank, const answer::Grouped& said, Jo
   if (said.number) {
     member.split.reset();
     if (member.client)
-      connections_.send(*member.client, answer::Split{.number = *said.number,
-                                                      .status = said.status,
-                                                      .text = said.text,
-                                                      .group = place});
+      connections_.send(
+          *member.client,
+          answer::Split{
+              .number = *said.number, .status = said.status, .text = said.text, .group = place});
     return;
   }
   std::erase_if(member.creates, [&](const auto& create) { return create.tag == said.tag; });
   if (member.client)
-    connections_.send(*member.client, answer::CreateGroup{.tag = said.tag,
-                                                          .status = said.status,
-                                                          .text = said.text,
-                                                          .group = place});
+    connections_.send(
+        *member.client,
+        answer::CreateGroup{
+            .tag = said.tag, .status = said.status, .text = said.text, .group = place});
 }
 
 }  // namespace ina::switchd

@@ -97,8 +97,8 @@ struct RemoveResultBuffer {
   uint32_t first_unit = 0;
 };
 
-/// From now on the lane takes results of the switch above that are of this epoch, and sends it again
-/// what waits for it. 0: it takes none, and sends nothing.
+/// From now on the lane takes results of the switch above that are of this epoch, and sends it
+/// again what waits for it. 0: it takes none, and sends nothing.
 struct SetParentEpoch {
   aggregator::JobIndex job = 0;
   uint32_t epoch = 0;
@@ -211,8 +211,8 @@ using LaneCommand =
     PostedOneOf<command::AddJob, command::RemoveJob, command::AttachShm, command::AttachFrame,
                 command::Detach, command::SetRegistered, command::AddResultBuffer,
                 command::RemoveResultBuffer, command::NewEpoch, command::SetHeld,
-                command::SetParentEpoch, command::FindHeld,
-                command::DetachPort, command::AttachPort, command::FindProgress, command::FindOldestWaiting,
+                command::SetParentEpoch, command::FindHeld, command::DetachPort,
+                command::AttachPort, command::FindProgress, command::FindOldestWaiting,
                 command::FindStation, command::FindArrivals, command::TakeSnapshot,
                 command::LookAtSlots, command::SetTrace, command::Answer, command::Stop>;
 

@@ -100,8 +100,7 @@ class LaneExecutor {
     if (command.epoch != 0) lane_.ascend(command.job);
   }
   void carry_out(command::FindHeld& command) {
-    lane_.aggregator.for_each_held(command.job,
-                                   [&](Seq seq) { command.held.push_back(seq); });
+    lane_.aggregator.for_each_held(command.job, [&](Seq seq) { command.held.push_back(seq); });
   }
   void carry_out(const command::NewEpoch& command) {
     lane_.aggregator.new_epoch(command.job, command.epoch, command.instance, nullptr);

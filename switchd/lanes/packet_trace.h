@@ -47,7 +47,9 @@ class PacketTrace {
         capacity_(packets),
         records_(std::make_unique<TraceRecord[]>(packets)) {}
 
-  bool has(aggregator::JobIndex job) const { return std::ranges::find(domains_, job) != domains_.end(); }
+  bool has(aggregator::JobIndex job) const {
+    return std::ranges::find(domains_, job) != domains_.end();
+  }
 
   // The lane.
   bool is_full() const { return filled_.load(std::memory_order_relaxed) == capacity_; }

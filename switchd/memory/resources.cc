@@ -107,7 +107,9 @@ Result<void> Resources::take_for_group(Job& group, const Job& parent, uint32_t w
     if (!grant) return fail(INA_ERR_REFUSED, grant.error());
     group.grant = *grant;
     if (rules_.helps(group)) rules_.grant_help(group.grant, std::min(in_switch, request.window));
-    if (window != 0 || rules_.memory_bytes(group) <= share || request.window <= kLeastWindowPerLane * lanes) break;
+    if (window != 0 || rules_.memory_bytes(group) <= share ||
+        request.window <= kLeastWindowPerLane * lanes)
+      break;
     admission_.release(group.owner(), group.workers, group.grant);
   }
   return take_rest(group);
@@ -156,13 +158,13 @@ Result<void> Resources::take_tables(Job& job) {
 Result<void> Resources::take_handles(Job& job) {
   const auto lanes = rules_.lanes();
   const uint64_t words = aggregator::JobSpec::seen_words(job.grant.window, lanes);
-  const bool large =
-      words * sizeof(WorkerSet) >= kLargeTableBytes || job.home == Home::kSpill;
+  const bool large = words * sizeof(WorkerSet) >= kLargeTableBytes || job.home == Home::kSpill;
   const uint64_t tables = kTables + (job.home == Home::kTree ? kTablesOfTree : 0);
   const uint64_t mappings = job.domains.size() * (1 + (large ? tables * lanes : 0));
   // The fallback server's connection is not among those that the workers share.
   const uint64_t connections = job.home == Home::kDedicated ? 1 : 0;
-  auto share = handles_.take(job.owner(), {mappings, job.domains.size() + connections}, mapper_.leaving());
+  auto share =
+      handles_.take(job.owner(), {mappings, job.domains.size() + connections}, mapper_.leaving());
   if (!share) return tl::unexpected(share.error());
   job.share = std::move(*share);
   return {};
@@ -195,7 +197,8 @@ Result<std::unique_ptr<io::shm::WorkerSession>> Resources::make_session(Job& job
     if (!taken) return tl::unexpected(taken.error());
     share = std::move(*taken);
   }
-  auto session = io::shm::WorkerSession::create(job.geometry, job.domain_of(rank).results.map.data());
+  auto session =
+      io::shm::WorkerSession::create(job.geometry, job.domain_of(rank).results.map.data());
   if (session) worker.share = std::move(share);
   return session;
 }

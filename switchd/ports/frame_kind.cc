@@ -43,7 +43,8 @@ Result<Way> FrameKind::choose(const control::PeerCredentials& peer,
              .own = FrameWay{.port = *port, .address = frame.address, .multicast = multicast}};
 }
 
-Result<std::vector<int>> FrameKind::give(Job& job, Rank rank, Way& way, control::answer::Place& place) {
+Result<std::vector<int>> FrameKind::give(Job& job, Rank rank, Way& way,
+                                         control::answer::Place& place) {
   FrameWay& frames = *way.frames();
   const wire::Address& ours = config_.frame_ports[frames.port].address;
   place.address = ours;
@@ -63,16 +64,17 @@ Result<void> FrameKind::attach(const Job& job, Rank rank) {
   const LanePlace place = job.lane_place(rank);
   const Job::Below* const below = job.below_at(rank);
   return lanes_.run_each_all([&](uint32_t lane) {
-    return command::AttachFrame{.job = place.job,
-                                .rank = place.member,
-                                .frame_port = frames.port,
-                                .address = below ? address_of_lane(frames.address, lane) : frames.address,
-                                .job_id = job.id,
-                                .job_key = below ? below->key : job.key,
-                                .root = below ? kSwitchFamily : job.root,
-                                .tag_keys = frames.tag_keys,
-                                .multicast = frames.multicast,
-                                .parks = way.parks};
+    return command::AttachFrame{
+        .job = place.job,
+        .rank = place.member,
+        .frame_port = frames.port,
+        .address = below ? address_of_lane(frames.address, lane) : frames.address,
+        .job_id = job.id,
+        .job_key = below ? below->key : job.key,
+        .root = below ? kSwitchFamily : job.root,
+        .tag_keys = frames.tag_keys,
+        .multicast = frames.multicast,
+        .parks = way.parks};
   });
 }
 

@@ -37,8 +37,10 @@ Result<std::vector<int>> ShmKind::give(Job& job, Rank rank, Way& way,
 Result<void> ShmKind::attach(const Job& job, Rank rank) {
   const Way& way = job.at(rank).way;
   const LanePlace place = job.lane_place(rank);
-  return lanes_.run_all(command::AttachShm{
-      .job = place.job, .rank = place.member, .session = way.shm()->session.get(), .parks = way.parks});
+  return lanes_.run_all(command::AttachShm{.job = place.job,
+                                           .rank = place.member,
+                                           .session = way.shm()->session.get(),
+                                           .parks = way.parks});
 }
 
 std::string ShmKind::lost_text(const Way&, const ConductorConfig& next) const {

@@ -339,12 +339,11 @@ Json StatusReport::tree_json(const Job& job) const {
                      {"state", kStates[static_cast<size_t>(above->state)]},
                      {"text", above->why_away}};
   for (const auto& below : job.below)
-    json["below"].push_back(
-        {{"peer", below->place.client ? below->place.client->peer.text() : ""},
-         {"ranks", ranks_of(below->ranks)},
-         {"state", below->lost_since != 0     ? "away"
-                   : below->place.attached ? "running"
-                                           : "joining"}});
+    json["below"].push_back({{"peer", below->place.client ? below->place.client->peer.text() : ""},
+                             {"ranks", ranks_of(below->ranks)},
+                             {"state", below->lost_since != 0  ? "away"
+                                       : below->place.attached ? "running"
+                                                               : "joining"}});
   return json;
 }
 

@@ -51,8 +51,7 @@ class StatusReport {
   Links links_of(const Snapshots& snapshots) const;
   control::Json job_json(Job& job, const Links* explain) const;
   void explain_job(Job& job, const Links& links, control::Json& json) const;
-  std::optional<Awaited> oldest_of(const Job& job, size_t number,
-                                   const Snapshots& snapshots) const;
+  std::optional<Awaited> oldest_of(const Job& job, size_t number, const Snapshots& snapshots) const;
   static std::optional<RankSet> add_late(const std::optional<Awaited>& oldest, control::Json& json);
   void explain_late(const Job& job, const RankSet& late, const Links& links,
                     control::Json& json) const;

@@ -45,7 +45,9 @@ Result<void> send(const control::Connection& connection, const control::Request&
 class Uplink::Line {
  public:
   Line(config::UplinkConfig config, ConductorEvent& rings)
-      : config_(std::move(config)), rings_(rings), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+      : config_(std::move(config)),
+        rings_(rings),
+        wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
   void stop();
   void open(request::Message first, Nanos patience_ns);
@@ -85,7 +87,9 @@ Uplink::Uplink(config::UplinkConfig config, ConductorEvent& rings)
   std::thread([line = line_] { line->run(); }).detach();
 }
 
-Uplink::~Uplink() { line_->stop(); }
+Uplink::~Uplink() {
+  line_->stop();
+}
 
 void Uplink::open(request::Message first, Nanos patience_ns) {
   line_->open(std::move(first), patience_ns);
@@ -95,7 +99,9 @@ void Uplink::say(request::Message message, std::optional<uint32_t> channel) {
   line_->say({channel, std::move(message)});
 }
 
-std::optional<Uplink::Event> Uplink::next() { return line_->next(); }
+std::optional<Uplink::Event> Uplink::next() {
+  return line_->next();
+}
 
 void Uplink::Line::stop() {
   {

@@ -1,5 +1,6 @@
-// The control connection of one job and its groups to the switch above: a thread that connects, sends what the
-// conductor has to say, and keeps what the switch says. The conductor never waits for it.
+// The control connection of one job and its groups to the switch above: a thread that connects,
+// sends what the conductor has to say, and keeps what the switch says. The conductor never waits
+// for it.
 #pragma once
 
 #include <memory>
