@@ -13,7 +13,7 @@ WorkerRequests::WorkerRequests(const ControlState& control, JobServices& service
     : connections_(control.connections),
       ending_(services.ending),
       status_(status),
-      joining_(control.config, control.jobs, services.identification, services.ports,
+      joining_(control.jobs, services.identification, services.ports,
                services.placement, services.records, services.maker, ending_, services.offers,
                services.wait_reasons, connections_),
       gathering_(control.config.control, control.rules, control.jobs, services.records,

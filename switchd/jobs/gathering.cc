@@ -121,11 +121,9 @@ void Gathering::go_on(Job& job, uint32_t port_above) {
     if (attached) attached = lane_jobs_.attach(job, rank);
   });
   if (attached && job.above) attached = lane_jobs_.attach_above(job, port_above);
+  if (attached && job.fallback.attached) attached = lane_jobs_.attach(job, kServerPlace);
   if (!attached) return ending_.end(job, attached.error().status, attached.error().text);
   if (job.spread) (void)records_.save(job);  // with the keys of this life
-  if (job.fallback.attached)
-    if (auto attached = lane_jobs_.attach(job, kServerPlace); !attached)
-      return ending_.end(job, attached.error().status, attached.error().text);
   logging::info("job running again", job.owner())("job", job.name)("id", value(job.id))(
       "epoch", job.epoch)("start", job.start.value);
   job.for_each_client([&](Client& client) {

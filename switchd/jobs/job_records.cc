@@ -147,6 +147,7 @@ SavedJob JobRecords::new_job(const std::string& name, uint32_t workers) {
   fresh.key = random_u64();
   fresh.workers = workers;
   fresh.epoch = state_.epoch_after(0).value();
+  fresh.spread = spreads_;
   return fresh;
 }
 

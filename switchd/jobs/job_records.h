@@ -29,8 +29,8 @@ Nanos reserved_until(const SavedJob& saved, const Moment& now);
 
 class JobRecords {
  public:
-  /// `state` must outlive it.
-  explicit JobRecords(StateFile& state) : state_(state) {}
+  /// `state` must outlive it. `spreads`: the workers of new jobs may be at several switches.
+  JobRecords(StateFile& state, bool spreads) : state_(state), spreads_(spreads) {}
 
   /// The record of a new job, but for its owner. Nothing is written.
   SavedJob new_job(const std::string& name, uint32_t workers);
@@ -43,6 +43,7 @@ class JobRecords {
 
  private:
   StateFile& state_;
+  const bool spreads_;
 };
 
 }  // namespace ina::switchd

@@ -36,7 +36,7 @@ struct ControlState {
 
 struct JobServices {
   explicit JobServices(const ControlState& control)
-      : records(control.state),
+      : records(control.state, control.config.spreads()),
         lane_jobs(control.lanes, control.rules),
         group_places(control.connections),
         ending(control.jobs, records, lane_jobs, control.resources, control.connections,

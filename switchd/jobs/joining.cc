@@ -139,7 +139,6 @@ Result<Job*> Joining::admit(const Client& client, const request::Join& join) {
   SavedJob fresh = records_.new_job(join.member.job, static_cast<uint32_t>(join.member.world_size));
   fresh.uid = client.peer.uid;
   fresh.tenant = client.tenant;
-  fresh.spread = config_.spreads();
   auto job = maker_.admit(fresh, {}, join.window_bytes.value_or(0), client.peer.text());
   if (job) offers_.offer();
   return job;

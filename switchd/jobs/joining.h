@@ -27,12 +27,10 @@ std::string no_number_text(const Job& job);
 class Joining {
  public:
   /// All of them must outlive it.
-  Joining(const ConductorConfig& config, const JobTable& jobs, Identification& identification,
-          Ports& ports, Placement& placement, JobRecords& records, JobMaker& maker,
-          JobEnding& ending, JobOffers& offers, const WaitReasons& wait_reasons,
-          Connections& connections)
-      : config_(config),
-        jobs_(jobs),
+  Joining(const JobTable& jobs, Identification& identification, Ports& ports, Placement& placement,
+          JobRecords& records, JobMaker& maker, JobEnding& ending, JobOffers& offers,
+          const WaitReasons& wait_reasons, Connections& connections)
+      : jobs_(jobs),
         identification_(identification),
         ports_(ports),
         placement_(placement),
@@ -52,7 +50,6 @@ class Joining {
   static Result<void> check_free(const Client& client, const Job& job,
                                  const control::request::Join& join);
 
-  const ConductorConfig& config_;
   const JobTable& jobs_;
   Identification& identification_;
   Ports& ports_;

@@ -130,7 +130,6 @@ Result<Job*> SwitchesBelow::find_or_admit(const std::string& owner, const Client
                                           const request::Join& join) {
   if (Job* job = jobs_.find(owner, join.member.job)) return job;
   SavedJob fresh = records_.new_job(join.member.job, static_cast<uint32_t>(join.member.world_size));
-  fresh.spread = true;
   const auto uid = control::uid_of(owner);
   fresh.uid = uid.value_or(static_cast<uid_t>(-1));
   if (!uid) {
