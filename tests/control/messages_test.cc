@@ -104,6 +104,23 @@ std::vector<Golden> goldens() {
        R"({"buffers_shared":3,"job":"train","job_id":5,"job_key":18446744073709551615,)"
        R"("library":"0.1.0","low":1,"next":2,"rank":1,"results_end":1,"splits":0,)"
        R"("transport":"shm","type":"rejoin","version":1,"world_size":2})");
+  request::Rejoin of_tree{.member = member(), .job_id = 5, .held = {1, 3, 7, 8}, .ranks = {0, 64}};
+  of_tree.member.library.clear();
+  asks(of_tree, R"({"buffers_shared":0,"held":[1,3,7,8],"job":"train","job_id":5,"job_key":0,)"
+                R"("low":0,"next":0,"rank":1,"ranks":[0,64],"results_end":0,"splits":0,)"
+                R"("transport":"shm","type":"rejoin","version":1,"world_size":2})");
+  request::Join of_switch{.member = member(), .ranks = {0, 1, 5, 7}};
+  of_switch.member.library.clear();
+  asks(of_switch, R"({"job":"train","rank":1,"ranks":[0,1,5,7],"transport":"shm","type":"join",)"
+                  R"("version":1,"world_size":2})");
+  asks(request::Ranks{{0, 2}}, R"({"ranks":[0,2],"type":"ranks"})");
+  asks(request::PeerLeft{70, 5}, R"({"operations":5,"rank":70,"type":"peer_left"})");
+  asks(request::PeerSplit{70, -1, 2, 3},
+       R"({"channel":7,"colour":-1,"key":2,"number":3,"rank":70,"type":"peer_split"})", 7);
+  asks(request::PeerCreate{70, {70, 0}, 2},
+       R"({"rank":70,"ranks":[70,0],"tag":2,"type":"peer_create"})");
+  asks(request::Abort{.text = "why", .status = INA_OK},
+       R"({"status":0,"text":"why","type":"abort"})");
   asks(request::Attach{}, R"({"type":"attach"})");
   asks(request::Register{1, 4096}, R"({"bytes":4096,"number":1,"type":"register"})");
   asks(request::Unregister{1}, R"({"number":1,"type":"unregister"})");
@@ -158,6 +175,14 @@ std::vector<Golden> goldens() {
        R"("policy":"esa","priority_max":255,"rto_max_us":2,"rto_min_us":1,"slot_bytes":1024,)"
        R"("tag":{"algorithm":"siphash","key":[1,18446744073709551615],"payload_key":[3,4]},)"
        R"("type":"joined","window":64})");
+  answer::Joined in_tree = joined();
+  in_tree.place.library.clear();
+  in_tree.rules.home = Home::kTree;
+  in_tree.member = 5;
+  says(in_tree, R"({"aggregator_window":true,"ecn":true,"epoch":4096,"home":"tree","instance":0,)"
+                R"("job_id":5,"job_key":18446744073709551615,"lanes":2,"member":5,"policy":"esa",)"
+                R"("priority_max":255,"rto_max_us":2,"rto_min_us":1,"slot_bytes":1024,)"
+                R"("type":"joined","window":64})");
   answer::FallbackJoined serving{.place = place(),
                                  .job = "train",
                                  .workers = 2,
@@ -174,6 +199,8 @@ std::vector<Golden> goldens() {
        R"({"fallback_missing":false,"missing":[0,63],"type":"waiting"})");
   says(answer::Waiting{.missing = {}, .fallback_missing = true},
        R"({"fallback_missing":true,"missing":[],"type":"waiting"})");
+  says(answer::Waiting{.missing = {1}, .more = 4000},
+       R"({"fallback_missing":false,"missing":[1],"more":4000,"type":"waiting"})");
   says(answer::Ready{}, R"({"channel":7,"type":"ready"})", 7);
   says(answer::Ready{3, 1}, R"({"buffers_shared":3,"splits":1,"type":"ready"})");
   says(answer::Registered{1}, R"({"number":1,"status":0,"type":"registered"})");
@@ -196,6 +223,17 @@ std::vector<Golden> goldens() {
   says(answer::CreateGroup{.tag = 3, .group = answer::GroupPlace{7, "train/7", 0, 1}},
        R"({"job":"train/7","job_id":7,"rank":0,"status":0,"tag":3,"type":"create_group",)"
        R"("world_size":1})");
+  says(answer::Grouped{.of = {0, 2},
+                       .number = 1,
+                       .job_id = 7,
+                       .job = "train/7",
+                       .ranks = {1, 64, 0},
+                       .window = 128},
+       R"({"job":"train/7","job_id":7,"number":1,"of":[0,2],"ranks":[1,64,0],"type":"grouped",)"
+       R"("window":128})");
+  says(answer::Grouped{.of = {0, 1}, .tag = 3, .status = INA_ERR_REFUSED, .text = "no"},
+       R"({"of":[0,1],"status":)" + std::to_string(INA_ERR_REFUSED) +
+           R"(,"tag":3,"text":"no","type":"grouped"})");
   says(answer::Left{}, R"({"type":"left"})");
   says(answer::PeerLeft{1, 5}, R"({"operations":5,"rank":1,"type":"peer_left"})");
   says(answer::Abort{INA_OK, "why"}, R"({"status":0,"text":"why","type":"abort"})");

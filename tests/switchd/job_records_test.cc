@@ -60,6 +60,42 @@ TEST(JobRecords, AJobComesBackAsItWas) {
   EXPECT_NE(back->payload_key.k0, job.payload_key.k0) << "keys of tags are as new as the process";
 }
 
+TEST(JobRecords, ASpreadJobComesBackWithItsSwitches) {
+  Job job = sample();
+  job.root = {};
+  job.root_ranks.clear();
+  job.spread = true;
+  job.home = Home::kTree;
+  job.state = Job::State::kRunning;
+  job.workers = 6;
+  job.members.resize(6);
+  job.domains.resize(1);
+  job.members[4].number = 1;
+  job.below.push_back(std::make_unique<Job::Below>());
+  job.below[0]->key = 77;
+  RankSet below;
+  for (const uint16_t rank : {0, 1, 3}) below.insert(Rank{rank});
+  job.set_below(*job.below[0], below);
+  job.above = std::make_unique<Above>(nullptr);
+  job.above->joined.place.job_id = 5;
+  job.above->joined.place.job_key = 6;
+  for (const uint32_t rank : {2, 5})
+    job.members[rank].elsewhere = job.members[rank].attached = true;
+  ASSERT_TRUE(job.settle());
+  const SavedJob saved = saved_of(job, kNow);
+  const auto back = job_of(saved, std::array<aggregator::JobIndex, 1>{3});
+  EXPECT_EQ(back->domains[0].member_of, job.domains[0].member_of);
+  EXPECT_EQ(back->domains[0].members, 2u);
+  ASSERT_EQ(back->below.size(), 1u);
+  EXPECT_EQ(back->below[0]->ranks, below);
+  EXPECT_EQ(back->below[0]->key, 77u);
+  RankSet missing = below;
+  missing.insert(Rank{4});
+  EXPECT_EQ(back->missing(), missing) << "those at the switch above are its concern";
+  EXPECT_EQ(saved.above_id, 5u);
+  EXPECT_EQ(saved.above_key, 6u);
+}
+
 TEST(JobRecords, AReservationGoesOnOverARestartOfTheMachine) {
   Job job = sample();
   job.reserved_until = kNow.monotonic + 30 * kSecondNs;
@@ -87,7 +123,7 @@ TEST(JobRecords, AJobIsInTheFileUntilItIsForgotten) {
   const test::TempDir folder;
   auto state = StateFile::open(folder / "state");
   ASSERT_TRUE(state) << state.error().text;
-  JobRecords records(*state);
+  JobRecords records(*state, false);
   const SavedJob fresh = records.new_job("train", 4);
   EXPECT_EQ(fresh.name, "train");
   EXPECT_EQ(fresh.workers, 4u);

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -65,6 +66,28 @@ TEST_F(StateFileTest, RemembersJobsIdsAndStarts) {
   changed.epoch = 5000;
   EXPECT_THAT(file->jobs(), ElementsAre(changed, sample(3, "other \"job\" \xc3\xa4")));
   EXPECT_EQ(file->new_job_id(), last_id + 1) << "an id is not given out twice";
+}
+
+TEST_F(StateFileTest, RemembersTheSwitchesOfASpreadJob) {
+  SavedJob job = sample(1);
+  job.spread = true;
+  job.tree_members = {{0, {5, 6}, 0}, {1, {0, 2, 10, 64}, 77}};
+  job.above_id = 9;
+  job.above_key = 10;
+  ASSERT_TRUE(StateFile::open(path())->put(job));
+  EXPECT_THAT(StateFile::open(path())->jobs(), ElementsAre(job));
+  const auto wrong = [&](auto&& change) {
+    SavedJob changed = job;
+    change(changed);
+    ASSERT_TRUE(StateFile::open(path())->put(changed));
+    EXPECT_THAT(error(path()), HasSubstr("which workers are at which switch"));
+    std::filesystem::remove(path());
+  };
+  wrong([](SavedJob& other) { other.tree_members[1].number = 2; });
+  wrong([](SavedJob& other) { other.tree_members[1].ranks = {0, 6}; });
+  wrong([](SavedJob& other) { other.tree_members[1].ranks = {60, 65}; });
+  wrong([](SavedJob& other) { other.tree_members[0].ranks = {5, 7}; });
+  wrong([](SavedJob& other) { other.above_id = 0; });
 }
 
 TEST_F(StateFileTest, RemembersWhoseAJobIsAndOlderFilesHaveUsersOnly) {
