@@ -228,8 +228,11 @@ class TreesTest(unittest.TestCase):
         leaf = bed.add("leaf", above=root)
         leaf.slot_bytes = 2048
         bed.start()
-        workers = self.workers(LOAD_WORKER, [root, leaf], 1000, 5)
-        for said in workers.said():
+        # The worker above is there before the switches find out that they differ.
+        first = self.workers(LOAD_WORKER, [root, leaf], 1000, 5, ranks={0})
+        wait_until("rank 1 to be missed", lambda: self.job(root).get("missing") == [1])
+        second = self.workers(LOAD_WORKER, [root, leaf], 1000, 5, ranks={1})
+        for said in first.said() + second.said():
             self.assertIn("aggregator.slot_bytes", said)
 
     def test_missing_workers_and_switches_are_named(self):
