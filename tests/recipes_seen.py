@@ -84,6 +84,9 @@ ELSEWHERE = {
 # Texts that no test causes, and the reasons.
 NOT_MADE = {
     "a switch below is reached by an Ethernet port": "a switch asks for nothing else",
+    "there is no group … that this switch may join": "takes a group that ends in the milliseconds in which a switch below hears of it",
+    "group '…' has no place for …": "a switch below asks once, and for workers of its own",
+    "the switch … was lost while group '…' was made": "takes a switch that ends in the milliseconds in which a group is made",
     "left while it gathered: join again": "takes a worker that leaves one switch, and joins another, while its job gathers",
     "the switch is starting again": "only in the milliseconds between the answer to a reload and the end of the switch",
     "the trace has ended: nobody asked for it in time": "only if a thread of the switch that asks by itself stands still for 5 s",
