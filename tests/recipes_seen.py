@@ -32,6 +32,14 @@ ELSEWHERE = {
     "e2e/trust_test.py": {
         "… is served by user …, who is neither root nor this user": "who is neither root nor this user",
     },
+    "net/trees_test.py": {
+        "is none of the switches that may join here": "control.switches_below",
+        "joined at two switches": "joined at two switches",
+        "places for jobs and groups": "places for jobs and groups",
+        "the switch above (…) is lost to job": "is lost to job",
+        "the switch below with … did not come back within …": "the switch below with",
+        "uplink.token_file: …": "uplink.token_file",
+    },
     "net/wire_test.py": {
         "it has an XDP program already": "it has an XDP program already",
     },
@@ -75,6 +83,11 @@ ELSEWHERE = {
 
 # Texts that no test causes, and the reasons.
 NOT_MADE = {
+    "a switch below is reached by an Ethernet port": "a switch asks for nothing else",
+    "there is no group … that this switch may join": "takes a group that ends in the milliseconds in which a switch below hears of it",
+    "group '…' has no place for …": "a switch below asks once, and for workers of its own",
+    "the switch … was lost while group '…' was made": "takes a switch that ends in the milliseconds in which a group is made",
+    "left while it gathered: join again": "takes a worker that leaves one switch, and joins another, while its job gathers",
     "the switch is starting again": "only in the milliseconds between the answer to a reload and the end of the switch",
     "the trace has ended: nobody asked for it in time": "only if a thread of the switch that asks by itself stands still for 5 s",
     "uses AF_PACKET already": "takes two workers in one process, with a switch behind their interface; net tests start a process for each",

@@ -195,7 +195,21 @@ class TreesTest(unittest.TestCase):
         for rank in (0, 1):
             said = workers.processes[rank].communicate(timeout=DEADLINE_S)[0]
             self.assertIn("INA_ERR_PEER_LOST", said, rank)
-            self.assertIn("rank 2 ", said, rank)
+            self.assertIn("the switch below with rank 2 ", said, rank)
+
+    def test_a_switch_above_that_does_not_come_back_ends_the_job(self):
+        bed = self.bed()
+        root = bed.add("root", below=True)
+        leaves = [bed.add(f"leaf{number}", above=root) for number in range(2)]
+        for switch in bed.switches:
+            switch.rejoin_timeout_s = 2
+        bed.start()
+        workers = self.workers(LOAD_WORKER, leaves, 3000, -1)
+        self.await_state("running", root, *leaves)
+        root.stop(signal.SIGKILL)
+        for rank, said in enumerate(workers.said()):
+            self.assertIn("INA_ERR_SWITCH_LOST", said, rank)
+            self.assertIn("is lost to job", said, rank)
 
     def test_workers_that_disagree_are_told_everywhere(self):
         root, leaves = self.two_levels(2)
@@ -214,8 +228,11 @@ class TreesTest(unittest.TestCase):
         leaf = bed.add("leaf", above=root)
         leaf.slot_bytes = 2048
         bed.start()
-        workers = self.workers(LOAD_WORKER, [root, leaf], 1000, 5)
-        for said in workers.said():
+        # The worker above is there before the switches find out that they differ.
+        first = self.workers(LOAD_WORKER, [root, leaf], 1000, 5, ranks={0})
+        wait_until("rank 1 to be missed", lambda: self.job(root).get("missing") == [1])
+        second = self.workers(LOAD_WORKER, [root, leaf], 1000, 5, ranks={1})
+        for said in first.said() + second.said():
             self.assertIn("aggregator.slot_bytes", said)
 
     def test_missing_workers_and_switches_are_named(self):
@@ -232,6 +249,33 @@ class TreesTest(unittest.TestCase):
         self.addCleanup(rest.kill)
         for workers in (some, rest):
             self.assert_all_say("INA_OK", workers)
+
+    def test_a_rank_at_two_switches(self):
+        root, leaves = self.two_levels(1)
+        some = Workers(LOAD_WORKER, [root.url] * 3, 1000, 5, ranks={0, 1})
+        self.addCleanup(some.kill)
+        wait_until("rank 2 to be missed", lambda: self.job(root).get("missing") == [2])
+        again = Workers(LOAD_WORKER, [leaves[0].url] * 3, 1000, 5, ranks={0})
+        self.addCleanup(again.kill)
+        self.assertIn("joined at two switches", again.said()[0])
+
+    def test_a_token_that_cannot_be_read_is_told(self):
+        bed = self.bed()
+        root = bed.add("root", below=True)
+        leaf = bed.add("leaf", above=root)
+        config = leaf.config()
+        leaf.config = lambda: config.replace("uplink: {", "uplink: {token_file: /nowhere, ")
+        bed.start()
+        self.workers(LOAD_WORKER, [leaf, leaf], 1000, 5, ranks={0})
+        wait_until("the token to be missed", lambda: "uplink.token_file" in
+                   ((self.job(leaf).get("tree") or {}).get("above") or {}).get("text", ""))
+
+    def test_a_large_job_needs_a_place_for_each_64_workers(self):
+        bed = self.bed()
+        switch = bed.add("alone", more="switch: {max_jobs: 1, max_groups: 1}")
+        bed.start()
+        for said in self.workers(LOAD_WORKER, [switch] * 65, 1000, 5, ranks={0}).said():
+            self.assertIn("places for jobs and groups", said)
 
     def test_a_stranger_may_not_join_as_a_switch(self):
         bed = self.bed()
