@@ -183,6 +183,13 @@ def trees_training(rows):
                    f"{row['in_memory']:.2%}"] for row in rows])
 
 
+def trees_live(rows):
+    return table(["Levels", "Ranks", "Collective", "Bytes", "us", "one level, us", "up, bytes", "down, bytes"],
+                 [[row["levels"], row["ranks"], row["collective"], f"{row['bytes']:,}", f"{row['us']:,.0f}",
+                   f"{row['one_level_us']:,.0f}", f"{row['uplink_bytes']:,.0f}", f"{row['downlink_bytes']:,.0f}"]
+                  for row in rows])
+
+
 def simulator_speed(contents):
     """Returns what each sweep was, from its description."""
     rows = []
@@ -216,5 +223,6 @@ def tables():
         "help, second job": help_second_job(help_["second_job"]),
         "trees": trees_plain(trees["sim"]),
         "trees, training": trees_training(trees["training"]),
+        "trees, live": trees_live(trees["live"]),
         "simulator": simulator_speed({"jct": jct, "straggler-sim": help_, "trees": trees}),
     }
