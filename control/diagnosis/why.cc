@@ -145,6 +145,16 @@ void explain_tree(const Case& c, std::vector<Reason>& reasons) {
     }
 }
 
+/// The job gathers, and those who are here cannot tell the switch above.
+void explain_no_way_up(const Case& c, std::vector<Reason>& reasons) {
+  const Json& above = child(child(c.now(), "tree"), "above");
+  if (text(above, "state") != "joining" || text(above, "text").empty()) return;
+  reasons.push_back({"no_way_up",
+                     fmt::format("the switch above ({}), where others may be, has not answered: {}",
+                                 printable(text(above, "url")), printable(text(above, "text"))),
+                     {}});
+}
+
 /// Nobody here is waited for.
 void explain_wait_above(const Case& c, std::vector<Reason>& reasons) {
   const Json& above = child(child(c.now(), "tree"), "above");
@@ -659,6 +669,7 @@ JobVerdict explain(const Case& c) {
   verdict.advances = verdict.fragments != 0;
   if (verdict.state == "joining") {
     explain_joining(c, verdict.reasons);
+    explain_no_way_up(c, verdict.reasons);
     explain_fallback(c, verdict.reasons);
   } else if (verdict.state == "rejoining") {
     explain_rejoining(c, verdict.reasons);

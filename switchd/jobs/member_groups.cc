@@ -30,7 +30,7 @@ std::string fault_of(const Job& job, uint32_t rank, const CreateGroup& create) {
   RankSet seen;
   for (const uint32_t member : create.ranks) {
     if (member >= job.workers) return fmt::format("there is no rank {}", member);
-    const Rank named{static_cast<uint8_t>(member)};
+    const Rank named{static_cast<uint16_t>(member)};
     if (seen.contains(named)) return fmt::format("rank {} is named twice", member);
     seen.insert(named);
   }

@@ -63,7 +63,7 @@ void Rejoin::come_back(Client& client, Job& job, const request::Rejoin& message)
   if (!way) return connections_.refuse(client, way.error());
   if (auto checked = check(job, message); !checked)
     return connections_.refuse(client, checked.error());
-  const Rank rank{static_cast<uint8_t>(message.member.rank)};
+  const Rank rank{static_cast<uint16_t>(message.member.rank)};
   replace(job, rank);
   job.start = std::max(job.start, Seq{message.results_end});
   job.buffers_shared = std::max(job.buffers_shared, message.buffers_shared);

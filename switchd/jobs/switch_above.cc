@@ -71,8 +71,12 @@ void SwitchAbove::on_events() {
     for (const JobId id = job.id; jobs_.find(id) && job.above && job.above->line;) {
       const auto event = job.above->line->next();
       if (!event) break;
+      if (const auto* failed = std::get_if<Uplink::Failed>(&*event)) {
+        job.above->why_away = failed->text;
+        continue;
+      }
       if (const auto* lost = std::get_if<Uplink::Lost>(&*event)) {
-        on_lost(job, lost->text);
+        on_lost(job, {lost->status, lost->text});
         continue;
       }
       const auto& said = std::get<control::Answer>(*event);
@@ -101,7 +105,7 @@ void SwitchAbove::handle(Job& job, const answer::Message& message) {
   } else if (const auto* left = std::get_if<answer::PeerLeft>(&message)) {
     departures_.tell_here(job, *left);
   } else if (answer::is_no_room(message)) {
-    on_lost(job, control::error_of(message).text);
+    on_lost(job, {INA_ERR_SWITCH_LOST, control::error_of(message).text});
   } else if (std::holds_alternative<answer::Left>(message)) {
     job.above.reset();
     departures_.end_well(job);
@@ -174,7 +178,8 @@ void SwitchAbove::ask_again(Job& job) {
   }
 }
 
-void SwitchAbove::on_lost(Job& job, const std::string& text) {
+void SwitchAbove::on_lost(Job& job, const Error& error) {
+  const std::string& text = error.text;
   for (Job& group : jobs_)
     if (group.root == job.id && group.above && group.above->state == Above::State::kRunning)
       go_away(group, text);
@@ -186,6 +191,7 @@ void SwitchAbove::on_lost(Job& job, const std::string& text) {
                                                                                           text);
     return go_away(job, text);
   }
+  if (error.status == INA_ERR_REFUSED) return end(job, error.status, text);
   if (now < above.deadline) return above.line->open(above.again, above.deadline - now);
   end(job, INA_ERR_SWITCH_LOST,
       fmt::format(

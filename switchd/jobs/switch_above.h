@@ -48,7 +48,7 @@ class SwitchAbove {
   void go_away(Job& job, const std::string& text);
   void ask_again(Job& job);
   Job* meant(Job& job, std::optional<uint32_t> channel) const;
-  void on_lost(Job& job, const std::string& text);
+  void on_lost(Job& job, const Error& error);
   void rejoin(Job& job, const std::vector<Seq>& held, Seq end);
   void end(Job& job, ina_status status, const std::string& text);
 

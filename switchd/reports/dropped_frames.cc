@@ -108,7 +108,7 @@ std::vector<DroppedFrames::Unheard> DroppedFrames::unheard(Job& job) const {
   RankSet silent;
   for (uint32_t rank = 0; rank < job.workers; ++rank) {
     if (!job.members[rank].way.frames()) continue;
-    const Rank who{static_cast<uint8_t>(rank)};
+    const Rank who{static_cast<uint16_t>(rank)};
     if (arrivals[rank].most)
       found.push_back({who, arrivals[rank].most->frames.reason, arrivals[rank].dropped,
                        text(job, who, arrivals[rank])});

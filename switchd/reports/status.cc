@@ -360,13 +360,21 @@ Json StatusReport::peers_json(const Job& job) const {
   return peers;
 }
 
+/// The switch below that has the worker; nullptr: none.
+const Job::Below* StatusReport::below_with(const Job& job, uint32_t rank) {
+  const auto has = [&](const auto& below) {
+    return below->ranks.contains(Rank{static_cast<uint16_t>(rank)});
+  };
+  const auto found = std::ranges::find_if(job.below, has);
+  return found == job.below.end() ? nullptr : found->get();
+}
+
 /// Where a worker of another switch is; empty: it is none.
 std::string StatusReport::elsewhere_text(const Job& job, uint32_t rank) {
   if (!job.members[rank].elsewhere) return {};
-  for (const auto& below : job.below)
-    if (below->ranks.contains(Rank{static_cast<uint16_t>(rank)}))
-      return "at the switch below, " +
-             (below->place.client ? below->place.client->peer.text() : "which is away");
+  if (const Job::Below* const below = below_with(job, rank))
+    return "at the switch below, " +
+           (below->place.client ? below->place.client->peer.text() : "which is away");
   return "at another switch";
 }
 
@@ -406,7 +414,8 @@ void StatusReport::explain_late(const Job& job, const RankSet& late, const Links
     processes.push_back(worker.client      ? process_state(worker.client->peer)
                         : worker.elsewhere ? ""
                                            : "ended");
-    const FrameWay* const frames = worker.way.frames();
+    const Job::Below* const below = below_with(job, rank);
+    const FrameWay* const frames = below ? below->place.way.frames() : worker.way.frames();
     const bool is_cut = frames && frames->port < links.size() && !links[frames->port];
     dead_links.push_back(is_cut ? config_.frame_ports[frames->port].name : "");
   }

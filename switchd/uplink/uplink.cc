@@ -154,7 +154,7 @@ std::optional<Uplink::Line::Order> Uplink::Line::next_order() {
 void Uplink::Line::serve(const Order& order) {
   auto connection = connect(order);
   Result<void> ended = connection ? exchange(*connection) : tl::unexpected(connection.error());
-  if (!ended) report(Lost{ended.error().text});
+  if (!ended) report(Lost{ended.error().status, ended.error().text});
 }
 
 Result<control::Connection> Uplink::Line::connect(const Order& order) {
@@ -173,6 +173,7 @@ Result<control::Connection> Uplink::Line::connect(const Order& order) {
     }
     if (connection.error().status == INA_ERR_REFUSED || now_ns() + kPauseNs >= order.deadline)
       return connection;
+    if (first) report(Failed{connection.error().text});
   }
 }
 

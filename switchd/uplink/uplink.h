@@ -18,9 +18,14 @@ class Uplink {
  public:
   /// There is no connection any more, or none came about.
   struct Lost {
+    ina_status status = INA_ERR_SWITCH_LOST;  ///< INA_ERR_REFUSED: another attempt is of no use
     std::string text;
   };
-  using Event = std::variant<control::Answer, Lost>;
+  /// An attempt to connect has failed; others follow.
+  struct Failed {
+    std::string text;
+  };
+  using Event = std::variant<control::Answer, Lost, Failed>;
 
   /// `rings`: when there is an event; it must outlive this.
   Uplink(config::UplinkConfig config, ConductorEvent& rings);

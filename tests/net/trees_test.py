@@ -277,6 +277,17 @@ class TreesTest(unittest.TestCase):
         for said in self.workers(LOAD_WORKER, [switch] * 65, 1000, 5, ranks={0}).said():
             self.assertIn("places for jobs and groups", said)
 
+    def test_a_switch_above_that_is_not_there_is_named(self):
+        bed = self.bed()
+        leaf = bed.add("leaf", above=bed.add("root", below=True))
+        leaf.start()
+        workers = self.workers(LOAD_WORKER, [leaf, leaf], 1000, 5, ranks={0})
+        wait_until("the reason", lambda: "has not answered" in run(INACTL, "why", "--socket", leaf.socket))
+        bed.switches[0].start()
+        rest = self.workers(LOAD_WORKER, [bed.switches[0], bed.switches[0]], 1000, 5, ranks={1})
+        for some in (workers, rest):
+            self.assert_all_say("INA_OK", some)
+
     def test_a_stranger_may_not_join_as_a_switch(self):
         bed = self.bed()
         root = bed.add("root")

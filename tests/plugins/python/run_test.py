@@ -63,11 +63,6 @@ class RunTest(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn(f"a job has 1 to {most} ranks", done.stderr)
 
-    def test_a_private_switch_has_fewer_ranks(self):
-        done = self.run_ranks(65, "true")
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("a private switch has 1 to 64 ranks; larger jobs need --url", done.stderr)
-
     def test_failure_ends_all(self):
         begin = time.monotonic()
         done = self.run_ranks(3, "sh", "-c", "if [ $RANK = 1 ]; then exit 7; fi; sleep 1000")
