@@ -121,7 +121,9 @@ control: {socket: /tmp/a b/ä.sock, mode: 777, join_timeout: 1500 ms, rejoin_tim
           max_connections: 65536, max_connections_per_user: 9, state: /var/lib/ina, listen: "0.0.0.0:65535",
           token_file: /etc/ina/tokens, allow_anonymous: true, dead_peer_timeout: 2 s,
           max_unjoined: 7, tls_certificate: /c, tls_key: /k, tls_client_ca: /a,
-          tls_require_client_certificate: false}
+          tls_require_client_certificate: false, switches_below: "rack, uid:0"}
+uplink: {url: "tls:root:7584", port: eth0, port_above: rack1, token_file: /t, certificate: /uc,
+         key: /uk, ca: /ua}
 admin: {enabled: false, socket: /tmp/admin, group: ops, listen: "10.0.0.1:7585", certificate: /c,
         key: /k, client_ca: /a}
 tenants:
@@ -174,8 +176,10 @@ log: {level: critical, format: json, file: /var/log/ina.log}
                       true,
                       2'000'000'000,
                       7,
+                      "rack, uid:0",
                       {"/c", "/k", "/a"},
                       false};
+  expected.uplink = {"tls:root:7584", "eth0", "rack1", "/t", {"/uc", "/uk", "/ua"}};
   expected.admin = {false, "/tmp/admin", "ops", "10.0.0.1:7585", {"/c", "/k", "/a"}};
   expected.tenants = {{"vision", 100, 200, 3, 40, 64 << 20, 50},
                       {.name = "uid:1000"},
@@ -203,6 +207,15 @@ TEST(Config, ListeningTakesTokensOrTheWordThatNoneAreMeant) {
   EXPECT_EQ(load("control: {listen: \"10.0.0.1:7584\", token_file: /t}").control.token_file, "/t");
   EXPECT_TRUE(
       load("control: {listen: \"10.0.0.1:7584\", allow_anonymous: true}").control.allow_anonymous);
+}
+
+TEST(Config, AnUplinkNeedsItsPortAndHashedSlots) {
+  const std::string up = "uplink: {url: /run/ina/root.sock, port: up}\n";
+  EXPECT_THAT(errors_of(up + "aggregator: {policy: esa}"),
+              ElementsAre(HasSubstr("uplink.port: 'up' is not the name of an ethdev port")));
+  EXPECT_THAT(
+      errors_of("control: {switches_below: rack}"),
+      ElementsAre(HasSubstr("control.switches_below: needs aggregator.policy esa or fcfs")));
 }
 
 TEST(Config, MemifPortsMayShareASocketOrAnId) {
