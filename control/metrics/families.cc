@@ -202,15 +202,26 @@ void add_job_states(FamilyList& families, const Json& status) {
 }
 
 /// Ranks in the job, also of a group's workers, for which the oldest fragment waits.
-WorkerSet late_of(const Json& job) {
+RankSet late_of(const Json& job) {
   const auto late = job.find("waiting_for");
   if (late == job.end()) return {};
   const auto of_job = job.find("root_ranks");
-  WorkerSet ranks;
+  RankSet ranks;
   for (const Json& rank : *late)
     ranks.insert(
-        Rank{(of_job == job.end() ? rank : of_job->at(rank.get<size_t>())).get<uint8_t>()});
+        Rank{(of_job == job.end() ? rank : of_job->at(rank.get<size_t>())).get<uint16_t>()});
   return ranks;
+}
+
+/// Switches of its tree that are away: the one above, and those below.
+uint64_t away_of(const Json& job) {
+  const auto tree = job.find("tree");
+  if (tree == job.end()) return 0;
+  const auto is_away = [](const Json& other) { return text(other, "state") == "away"; };
+  const Json& above = tree->at("above");
+  uint64_t away = above.is_object() && is_away(above) ? 1 : 0;
+  for (const Json& below : tree->at("below")) away += is_away(below) ? 1 : 0;
+  return away;
 }
 
 constexpr double kNanosPerSecond = 1e9;
@@ -245,6 +256,7 @@ std::map<uint64_t, Families::JobNow> Families::jobs_of(const Json& status) const
     if (group) continue;
     entry.label = text(job, "owner") + "/" + text(job, "name");
     entry.missing = job.at("missing").size();
+    entry.away = away_of(job);
   }
   return jobs;
 }
@@ -274,7 +286,7 @@ void Families::remember(std::map<uint64_t, JobNow>& jobs, const std::set<uint64_
     if (completed(job.sums) != completed(before.sums) || counter(job.sums, "slots_held") == 0)
       before.moved = now;
     job.waiting_s = static_cast<double>(now - before.moved) / kNanosPerSecond;
-    const WorkerSet still = job.late & before.late;
+    const RankSet still = job.late & before.late;
     if (still.empty()) before.late_since = now;
     before.late = still.empty() ? job.late : still;
     job.straggler_s = static_cast<double>(now - before.late_since) / kNanosPerSecond;
@@ -306,6 +318,7 @@ std::vector<Families::JobNow> Families::shown_jobs(const Json& status, Nanos now
     for (size_t i = 0; i < rest.sums.size(); ++i)
       if (counters_.jobs[i].kind == CounterKind::kLevel) rest.sums[i] += job.sums[i];
     rest.missing += job.missing;
+    rest.away += job.away;
     rest.waiting_s = std::max(rest.waiting_s, job.waiting_s);
     rest.straggler_s = std::max(rest.straggler_s, job.straggler_s);
   }
@@ -328,6 +341,8 @@ void Families::add_jobs(FamilyList& families, const std::vector<JobNow>& jobs) c
         [](const JobNow& job) { return job.straggler_s; });
   gauge("ina_job_missing_workers", "Workers of a job that are not there.",
         [](const JobNow& job) { return job.missing; });
+  gauge("ina_job_away_switches", "Switches of a job's tree that are away.",
+        [](const JobNow& job) { return job.away; });
   Writer ratio(families, MetricType::Gauge, "ina_job_offload_ratio",
                "Share of a job's contributions that were added in a slot.");
   for (const JobNow& job : jobs)

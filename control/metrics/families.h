@@ -15,7 +15,7 @@
 
 #include "common/json/json.h"
 #include "control/metrics/counter_lists.h"
-#include "wire/worker_set.h"
+#include "wire/rank_set.h"
 
 namespace ina::metrics {
 
@@ -42,15 +42,16 @@ class Families {
     std::string label;  ///< "OWNER/NAME"
     JobSums sums;
     uint64_t missing = 0;  ///< workers
-    WorkerSet late = {};   ///< ranks in the job for which its oldest fragments wait
+    uint64_t away = 0;     ///< switches of its tree
+    RankSet late = {};     ///< ranks in the job for which its oldest fragments wait
     double waiting_s = 0;
     double straggler_s = 0;
   };
   /// State of a job that is kept between snapshots.
   struct JobBefore {
     JobSums sums;
-    Nanos moved = 0;      ///< last time it was seen to have completed something, or to hold nothing
-    WorkerSet late = {};  ///< ranks that all snapshots found late
+    Nanos moved = 0;    ///< last time it was seen to have completed something, or to hold nothing
+    RankSet late = {};  ///< ranks that all snapshots found late
     Nanos late_since = 0;  ///< the first of these
   };
 

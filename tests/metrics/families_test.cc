@@ -191,14 +191,24 @@ TEST_F(FamiliesTest, AWorkerThatIsLateInAllSnapshotsIsAStraggler) {
   EXPECT_THAT(found_at(22, {3}), HasSubstr(series + "0\n"));
 }
 
+TEST_F(FamiliesTest, SwitchesThatAreAwayAreCounted) {
+  const std::string series = "ina_job_away_switches{job=\"uid:7/train\"} ";
+  Json train = job(1, "train", 5, 10);
+  EXPECT_THAT(page(status({train}), kSecond), HasSubstr(series + "0\n"));
+  train["tree"] = {{"above", nullptr}, {"below", {{{"state", "away"}}, {{"state", "running"}}}}};
+  EXPECT_THAT(page(status({train}), kSecond), HasSubstr(series + "1\n"));
+  train["tree"]["above"] = {{"state", "away"}};
+  EXPECT_THAT(page(status({train}), kSecond), HasSubstr(series + "2\n"));
+}
+
 TEST_F(FamiliesTest, AStragglerInAGroupIsOneOfItsJob) {
   const std::string series = "ina_job_straggler_seconds{job=\"uid:7/train\"} ";
   Json train = job(1, "train", 5, 10);
   Json group = job(9, "train/9", 1, 2);
-  group.update({{"group_of", 1}, {"root_ranks", {4, 63}}, {"waiting_for", {1}}});
+  group.update({{"group_of", 1}, {"root_ranks", {4, 4095}}, {"waiting_for", {1}}});
   page(status({train, group}), kSecond);
   group.erase("waiting_for");
-  train["waiting_for"] = {63};
+  train["waiting_for"] = {4095};
   EXPECT_THAT(page(status({train, group}), 3 * kSecond), HasSubstr(series + "2\n"));
   train["waiting_for"] = {1};
   EXPECT_THAT(page(status({train, group}), 4 * kSecond), HasSubstr(series + "0\n"));
