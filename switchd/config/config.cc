@@ -417,12 +417,15 @@ class Loader {
     const auto below = source(given_["control"], "switches_below");
     const auto policy = source(given_["aggregator"], "policy");
     const auto place = [&](const auto& key) { return key->place; };
-    if (policy && config_.aggregator.fixed_slots())
-      for (const auto& [key, name] :
-           {std::pair(url, "uplink.url"), {below, "control.switches_below"}})
-        if (key && key->given)
+    if (policy && config_.aggregator.fixed_slots()) {
+      const auto refuse = [&](const auto& key, const std::string& value, std::string_view name) {
+        if (key && !value.empty())
           report(place(key),
                  fmt::format("{}: needs aggregator.policy esa or fcfs, not static", name));
+      };
+      refuse(url, config_.uplink.url, "uplink.url");
+      refuse(below, config_.control.switches_below, "control.switches_below");
+    }
     if (!url || !port || config_.uplink.url.empty()) return;
     const auto is_there = [&](const PortConfig& one) {
       return one.type == PortType::kEthdev && one.name == config_.uplink.port;

@@ -177,8 +177,8 @@ TEST_F(AdministrationTest, RequestsThatMakeNoSenseAreRefused) {
               HasSubstr("1 to 128 characters"));
   EXPECT_THAT(text_of([](request::CreateJob& r) { r.name.assign(129, 'x'); }),
               HasSubstr("1 to 128"));
-  EXPECT_THAT(text_of([](request::CreateJob& r) { r.workers = 0; }), HasSubstr("not in 1..64"));
-  EXPECT_THAT(text_of([](request::CreateJob& r) { r.workers = 65; }), HasSubstr("not in 1..64"));
+  EXPECT_THAT(text_of([](request::CreateJob& r) { r.workers = 0; }), HasSubstr("not in 1..4096"));
+  EXPECT_THAT(text_of([](request::CreateJob& r) { r.workers = 4097; }), HasSubstr("not in 1..4096"));
   for (const char* tenant : {"", "a b", "uid:", "uid:x", "uid:4294967295", "uid:1 "})
     EXPECT_THAT(text_of([&](request::CreateJob& r) { r.tenant = tenant; }),
                 HasSubstr("the tenant is not"));

@@ -197,7 +197,7 @@ TEST_F(StateFileTest, DamagedFileIsRefusedAndLeftAlone) {
   for (const std::string& bad :
        {std::string("{"), std::string("[]"), std::string("{}"), good.substr(0, good.size() / 2),
         with("\"format\": 1", "\"format\": 2"), with("\"boots\": 1", "\"boots\": -1"),
-        with("\"workers\": 64", "\"workers\": 65"), with("\"id\": 1", "\"id\": 4294967296"),
+        with("\"workers\": 64", "\"workers\": 4097"), with("\"id\": 1", "\"id\": 4294967296"),
         with("\"key\": ", "\"kez\": "), with("\"train\"", "17"),
         with("\"tenant\": \"\"", "\"tenant\": 3"),
         with("\"tenant\": \"\"", "\"tenant\": \"" + std::string(32, 't') + '"'),
