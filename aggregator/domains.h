@@ -30,7 +30,7 @@ class Domains {
 
   /// `domain` is a member of `root`.
   void link(JobIndex domain, JobIndex root, Rank member) {
-    unlink(domain);
+    leave(domain);
     above_[domain] = {root, member};
     below_[root][value(member)] = domain;
     ++linked_;
@@ -38,15 +38,9 @@ class Domains {
 
   /// The job leaves the shard.
   void unlink(JobIndex job) {
-    const auto forget = [this](JobIndex domain) {
-      if (above_[domain].root == kNone) return;
-      below_[above_[domain].root][value(above_[domain].member)] = kNone;
-      above_[domain] = {};
-      --linked_;
-    };
-    forget(job);
+    leave(job);
     for (const JobIndex domain : below_[job])
-      if (domain != kNone) forget(domain);
+      if (domain != kNone) leave(domain);
   }
   /// True if a job has domains. Otherwise nothing goes through here.
   bool any() const { return linked_ != 0; }
@@ -105,6 +99,13 @@ class Domains {
     Rank member{};
   };
 
+  /// The domain is below no root any more; those below it stay.
+  void leave(JobIndex domain) {
+    if (above_[domain].root == kNone) return;
+    below_[above_[domain].root][value(above_[domain].member)] = kNone;
+    above_[domain] = {};
+    --linked_;
+  }
   /// Its payload lies in the domain's row of the fragment, and stays there until the root has
   /// decided. What finds no room is lost, as on a link.
   void hand_up(const Above& above, const Emission& emission) {
