@@ -48,7 +48,7 @@ class ErrorsTest(error_cases.LibraryCases):
 
     def test_joins_that_are_refused(self):
         self.start()
-        for recipe, changed in (("world size … is not in 1..…", {"world_size": 65}),
+        for recipe, changed in (("world size … is not in 1..…", {"world_size": 4097}),
                                 ("speaks control version", {"version": 7}),
                                 ("the ticket is unknown", {"ticket": "0" * 32}),
                                 ("there is no job '…' of … (INA_JOB_OWNER)", {"owner": "uid:4711"}),

@@ -24,9 +24,10 @@ from waiting import DEADLINE_S, wait_until  # noqa: E402
 DOCUMENT = ROOT / "docs/administration.md"
 # Objects whose members are no part of the schema, but keys and drop reasons.
 OPEN = ("overrides", "drops")
-# Frames that do not arrive, loops and interfaces that go need a network, frozen processes a control group: tests/switchd/dropped_test.cc,
-# tests/net/loops_test.py and tests/net/interfaces_test.py have these members.
+# Frames that do not arrive, loops, interfaces that go and switches below need a network, frozen processes a control group:
+# tests/switchd/dropped_test.cc, tests/net/loops_test.py, interfaces_test.py and trees_test.py have these members.
 UNSEEN = {"jobs": {"unheard", "frozen", "frozen_peers"}, "unheard": {"rank", "dropped", "reason", "text"},
+          "below": {"peer", "ranks", "state"},
           "ports": {"blocked", "gone"}, "blocked": {"sign", "with", "for_s", "text"}}
 
 
@@ -97,6 +98,12 @@ class StatusSchemaTest(error_cases.LibraryCases):
         ports = json.loads(self.inactl("port", "show", "--json").stdout)["ports"]
         self.assertEqual({port["type"] for port in ports}, {"shm", "ethdev"})
         note("ports", ports, self.seen)
+
+    def test_2_a_switch_below_one_that_is_not_there(self):
+        self.start(aggregator="{policy: esa, slots: 1024}", uplink="{url: /nowhere/switch.sock, port: up}",
+                   ports="[{name: shm0, type: shm}, {name: up, type: ethdev, ip: 10.1.2.3, device: net_null0}]")
+        self.rank("waits", 0)
+        wait_until("the switch above", lambda: (self.job_in(self.status(), "waits").get("tree") or {}).get("above"))
 
     def test_3_calls_that_some_ranks_have_not_made(self):
         self.start(aggregator="{slots: 1024}")
