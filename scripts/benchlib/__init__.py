@@ -10,6 +10,7 @@ its own report (bench_NAME_report.py), never from another benchmark.
     processes      programs that a benchmark runs, and ranks of a job
     switch         a private ina-switchd, ina-memif beside it, and their status
     testbed        hosts in network namespaces (tests/net)
+    live_trees     trees of switches in network namespaces
     shaped         hosts whose links have rates, which may change
     straggler_links  straggler help over such links
     perf           ina-perf on the hosts of a test bed
