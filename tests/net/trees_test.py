@@ -261,14 +261,12 @@ class TreesTest(unittest.TestCase):
 
     def test_a_token_that_cannot_be_read_is_told(self):
         bed = self.bed()
-        root = bed.add("root", below=True)
-        leaf = bed.add("leaf", above=root)
+        leaf = bed.add("leaf", above=bed.add("root", below=True))
         config = leaf.config()
         leaf.config = lambda: config.replace("uplink: {", "uplink: {token_file: /nowhere, ")
         bed.start()
-        self.workers(LOAD_WORKER, [leaf, leaf], 1000, 5, ranks={0})
-        wait_until("the token to be missed", lambda: "uplink.token_file" in
-                   ((self.job(leaf).get("tree") or {}).get("above") or {}).get("text", ""))
+        workers = self.workers(LOAD_WORKER, [leaf, leaf], 1000, 5, ranks={0})
+        self.assertIn("uplink.token_file: ", workers.said()[0])
 
     def test_a_large_job_needs_a_place_for_each_64_workers(self):
         bed = self.bed()
