@@ -1,7 +1,6 @@
 #include "switchd/jobs/lane_jobs.h"
 
 #include <algorithm>
-#include <ranges>
 #include <vector>
 
 #include "switchd/ports/port_kind.h"
@@ -10,14 +9,14 @@ namespace ina::switchd {
 
 void LaneJobs::add(Job& job, Seq start) {
   // The root first: nothing may go up before it is there.
-  for (Domain& domain : std::views::reverse(job.domains)) {
+  for (size_t number = job.domains.size(); number-- > 0;) {
+    Domain& domain = job.domains[number];
     const bool is_below = job.is_wide() && &domain != &job.root_domain();
     lanes_.run_each([&](uint32_t lane) {
       command::AddJob command{.job = domain.index, .id = job.id};
       rules_.fill_spec(job, domain, lane, start_of(job, domain, start), command.spec);
       if (is_below)
-        command.above = LanePlace{job.root_domain().index,
-                                  Rank{static_cast<uint16_t>(&domain - job.domains.data())}};
+        command.above = LanePlace{job.root_domain().index, Rank{static_cast<uint16_t>(number)}};
       return command;
     });
   }
