@@ -165,9 +165,9 @@ Result<control::Connection> Uplink::Line::connect(const Order& order) {
     auto connection = control::Connection::open(
         config_.url, std::min(kAttemptNs, order.deadline - now_ns()), trust_of(config_), 0);
     if (connection) {
-      const auto first = with_token(order.first);
-      if (!first) return tl::unexpected(first.error());
-      auto said = control::say(*connection, *first);
+      const auto message = with_token(order.first);
+      if (!message) return tl::unexpected(message.error());
+      auto said = control::say(*connection, *message);
       if (said) return connection;
       connection = tl::unexpected(said.error());
     }
