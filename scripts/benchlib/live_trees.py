@@ -101,7 +101,7 @@ def measure(build, points, progress):
                     times[levels, ranks, size, collective] = max(one["us"] for one in said)
                     if before:
                         uplinks[levels, ranks, size, collective] = [
-                            (b - a) / ROUNDS for a, b in zip(before, after)]
+                            round((b - a) / ROUNDS) for a, b in zip(before, after)]
             bits |= {one["bits"] for one in tree.run(16, "reproducible", 100_000)}
     rows = []
     for (levels, ranks, size, collective), took in times.items():

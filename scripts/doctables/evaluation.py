@@ -184,9 +184,11 @@ def trees_training(rows):
 
 
 def trees_live(rows):
-    return table(["Levels", "Ranks", "Collective", "Bytes", "us", "one level, us", "up, bytes", "down, bytes"],
-                 [[row["levels"], row["ranks"], row["collective"], f"{row['bytes']:,}", f"{row['us']:,.0f}",
-                   f"{row['one_level_us']:,.0f}", f"{row['uplink_bytes']:,.0f}", f"{row['downlink_bytes']:,.0f}"]
+    def kib(size):
+        return f"{size / 1024:,.0f}"
+    return table(["Levels", "Ranks", "Collective", "KiB", "us", "one level, us", "up, KiB", "down, KiB"],
+                 [[row["levels"], row["ranks"], row["collective"], kib(row["bytes"]), f"{row['us']:,.0f}",
+                   f"{row['one_level_us']:,.0f}", kib(row["uplink_bytes"]), kib(row["downlink_bytes"])]
                   for row in rows])
 
 
