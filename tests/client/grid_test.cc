@@ -139,7 +139,7 @@ TEST_P(GridOfAWideJob, IsAsTheModelSaysWithUnevenAndNoCounts) {
   on_ranks(sw, 70, [](Context& context, int) { UnevenGrid(context.get()).run({1}); });
 }
 
-INSTANTIATE_TEST_SUITE_P(Lanes, GridOfAWideJob, testing::Values(1, 2));
+INSTANTIATE_TEST_SUITE_P(Lanes, GridOfAWideJob, testing::Values(2));
 
 TEST(GridOfLargeOperations, IsAsTheModelSays) {
   TestSwitch sw({.slots = 1024, .slot_bytes = 8192, .slots_per_job = 512});
