@@ -45,16 +45,14 @@ void Departures::look(Job& job) {
 }
 
 void Departures::tell_others(Job& job, const Client* teller, const answer::PeerLeft& left) {
-  job.for_each_client([&](Client& client) {
-    if (&client != teller && client.state != Client::State::kLeaving)
-      connections_.send(client, left);
-  });
+  tell_here(job, teller, left);
   if (job.above) job.above->say(request::PeerLeft{left.rank, left.operations});
 }
 
-void Departures::tell_here(Job& job, const answer::PeerLeft& left) {
+void Departures::tell_here(Job& job, const Client* teller, const answer::PeerLeft& left) {
   job.for_each_client([&](Client& client) {
-    if (client.state != Client::State::kLeaving) connections_.send(client, left);
+    if (&client != teller && client.state != Client::State::kLeaving)
+      connections_.send(client, left);
   });
 }
 

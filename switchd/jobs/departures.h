@@ -38,8 +38,8 @@ class Departures {
   /// A worker leaves: the others' calls beyond its own cannot complete. Workers that leave call
   /// nothing more. `teller`: knows.
   void tell_others(Job& job, const Client* teller, const control::answer::PeerLeft& left);
-  /// Likewise, as the switch above says.
-  void tell_here(Job& job, const control::answer::PeerLeft& left);
+  /// Likewise, but not the switch above: it says so itself, with no `teller`.
+  void tell_here(Job& job, const Client* teller, const control::answer::PeerLeft& left);
   void on_abort(Client& client, const control::request::Abort& abort);
   /// Its connection is gone, or it gave up waiting for the others to join.
   void on_gone(Client& client);

@@ -24,8 +24,6 @@ Result<void> check(const request::Member& member) {
   return {};
 }
 
-/// How a worker's settings differ from those of the workers that are there; empty: they do not. One
-/// that only one side knows is no difference: the other's library is older.
 std::string difference(const Job& job, const request::Join& join) {
   if (job.members_present().empty()) return {};
   std::string text;

@@ -103,7 +103,7 @@ void SwitchAbove::handle(Job& job, const answer::Message& message) {
   } else if (const auto* grouped = std::get_if<answer::Grouped>(&message)) {
     tree_groups_.on_grouped(job, *grouped);
   } else if (const auto* left = std::get_if<answer::PeerLeft>(&message)) {
-    departures_.tell_here(job, *left);
+    departures_.tell_here(job, nullptr, *left);
   } else if (answer::is_no_room(message)) {
     on_lost(job, {INA_ERR_SWITCH_LOST, control::error_of(message).text});
   } else if (std::holds_alternative<answer::Left>(message)) {
