@@ -131,6 +131,12 @@ struct Job {
     return below[value(rank) - kFirstPlaceBelow].get();
   }
   const Below* below_at(Rank rank) const { return const_cast<Job*>(this)->below_at(rank); }
+  /// The switch below that has the worker; nullptr: none.
+  const Below* below_with(uint32_t rank) const {
+    for (const auto& one : below)
+      if (one->ranks.contains(Rank{static_cast<uint16_t>(rank)})) return one.get();
+    return nullptr;
+  }
   static Rank place_below(size_t number) {
     return Rank{static_cast<uint16_t>(kFirstPlaceBelow + number)};
   }

@@ -8,25 +8,15 @@ namespace ina::switchd {
 
 namespace answer = control::answer;
 
-namespace {
-
-const Job::Below* holder_of(const Job& job, uint32_t rank) {
-  for (const auto& below : job.below)
-    if (below->ranks.contains(Rank{static_cast<uint16_t>(rank)})) return below.get();
-  return nullptr;
-}
-
-}  // namespace
-
 bool TreeGroups::go_up(const Job& job, const std::vector<uint32_t>& ranks) {
   return std::ranges::any_of(
-      ranks, [&](uint32_t rank) { return job.members[rank].elsewhere && !holder_of(job, rank); });
+      ranks, [&](uint32_t rank) { return job.members[rank].elsewhere && !job.below_with(rank); });
 }
 
 bool TreeGroups::go_down(const Job& job, const std::vector<uint32_t>& ranks) {
-  const Job::Below* const holder = holder_of(job, ranks.front());
+  const Job::Below* const holder = job.below_with(ranks.front());
   return holder &&
-         std::ranges::all_of(ranks, [&](uint32_t rank) { return holder_of(job, rank) == holder; });
+         std::ranges::all_of(ranks, [&](uint32_t rank) { return job.below_with(rank) == holder; });
 }
 
 answer::Grouped TreeGroups::grouped(JobId group, const std::vector<uint32_t>& ranks) const {

@@ -360,19 +360,10 @@ Json StatusReport::peers_json(const Job& job) const {
   return peers;
 }
 
-/// The switch below that has the worker; nullptr: none.
-const Job::Below* StatusReport::below_with(const Job& job, uint32_t rank) {
-  const auto has = [&](const auto& below) {
-    return below->ranks.contains(Rank{static_cast<uint16_t>(rank)});
-  };
-  const auto found = std::ranges::find_if(job.below, has);
-  return found == job.below.end() ? nullptr : found->get();
-}
-
 /// Where a worker of another switch is; empty: it is none.
 std::string StatusReport::elsewhere_text(const Job& job, uint32_t rank) {
   if (!job.members[rank].elsewhere) return {};
-  if (const Job::Below* const below = below_with(job, rank))
+  if (const Job::Below* const below = job.below_with(rank))
     return "at the switch below, " +
            (below->place.client ? below->place.client->peer.text() : "which is away");
   return "at another switch";
@@ -414,7 +405,7 @@ void StatusReport::explain_late(const Job& job, const RankSet& late, const Links
     processes.push_back(worker.client      ? process_state(worker.client->peer)
                         : worker.elsewhere ? ""
                                            : "ended");
-    const Job::Below* const below = below_with(job, rank);
+    const Job::Below* const below = job.below_with(rank);
     const FrameWay* const frames = below ? below->place.way.frames() : worker.way.frames();
     const bool is_cut = frames && frames->port < links.size() && !links[frames->port];
     dead_links.push_back(is_cut ? config_.frame_ports[frames->port].name : "");

@@ -60,7 +60,6 @@ class StatusReport {
   control::Json peers_json(const Job& job) const;
   static RankSet attached_of(const Job& job);
   control::Json tree_json(const Job& job) const;
-  static const Job::Below* below_with(const Job& job, uint32_t rank);
   static std::string elsewhere_text(const Job& job, uint32_t rank);
   void add_devices(control::Json& ports) const;
   control::Json configuration_json() const;
