@@ -20,11 +20,12 @@ using scheduler::Block;
 using scheduler::Buffer;
 using scheduler::Compute;
 using scheduler::Operate;
-using Element = int32_t;
+/// Sums of many ranks wrap, as the switch's do.
+using Element = uint32_t;
 using testing::HasSubstr;
 
 constexpr uint32_t kSlotBytes = 256;
-constexpr Element kUntouched = -77;
+constexpr Element kUntouched = 0xffff'ffb3;
 
 /// All ranks of a plan.
 class Interpreter {
