@@ -160,6 +160,7 @@ bool Ascent::move(ShardJob& job, const Lookup& lookup, const RxPacket& packet, V
 void Ascent::complete(ShardJob& job, Seq seq, TreeRow& row, Verdict& verdict) {
   if (row.message.bitmap != job.full) return;
   row.state = State::kWhole;
+  job.parked.forget(shard_.number_of(seq), job.counters);
   // A bare result that gets lost on the way down is not sent again: a later result stands for it.
   job.note_complete(seq);
   if (job.spec.tree.has_parent)
@@ -208,6 +209,7 @@ void Ascent::ascend(const ShardJob& job, Seq seq, const TreeRow& row, Verdict& v
   message.seq = seq.low();
   message.rank = Rank{};
   message.lane = static_cast<uint8_t>(shard_.shape.lane);
+  if (job.has_help() && job.late.is_anyone_out_of_room()) message.flags |= wire::kFlagFull;
   part.payload_bytes = wire::payload_bytes(message);
   part.payload = message.bare() ? nullptr : job.results.place(seq, 0, part.payload_bytes);
   ++shard_.counters.parts;
@@ -286,6 +288,17 @@ void Ascent::pass_by(ShardJob& job, Seq seq, const RxPacket& packet, Verdict& ve
   Emission& bare = verdict.add(Emission::To::kHolders, packet.job);
   bare.message = packet.message;
   results_.complete(job, seq, {}, bare);
+}
+
+void Ascent::pass_on_parked(const ShardJob& job, Seq seq, const RxPacket& packet,
+                            Verdict& verdict) const {
+  verdict.fate = Verdict::Fate::kForwarded;
+  const TreeRow* const row = seq < job.recent.end() ? find(job, seq) : nullptr;
+  if (!row || row->state != State::kWhole) return;
+  Emission& parked = verdict.add(Emission::To::kHolders, packet.job);
+  parked.message = packet.message;
+  parked.message.epoch = job.spec.epoch;
+  parked.message.bitmap = job.full;
 }
 
 void Ascent::retract(ShardJob& job, Seq seq, const RxPacket& packet) {

@@ -41,6 +41,9 @@ class Ascent {
   /// The switch above has decided the fragment for another domain.
   void pass_by(ShardJob& job, Seq seq, const RxPacket& packet, Verdict& verdict);
 
+  /// The switch above waits for another domain: what this one has sent there is parked.
+  void pass_on_parked(const ShardJob& job, Seq seq, const RxPacket& packet, Verdict& verdict) const;
+
   /// The first fragment from `from` on that waits for the switch above, and its contribution once
   /// more. False: there is none. Looks through the window: not for the packet path.
   bool ascend_again(JobIndex index, Seq& from, Verdict& verdict);

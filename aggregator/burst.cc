@@ -247,6 +247,8 @@ template <class Policy>
     if (packet.message.receiver > job.ranks()) return shard.drop(verdict, DropReason::kBadRank);
     parts_.results.hear_prompt(packet);
   }
+  if (job.has_help()) [[unlikely]]
+    job.late.set_out_of_room(packet.rank, (packet.message.flags & wire::kFlagFull) != 0);
   parts_.allocation.take<Policy>(job, lookup, packet, now, verdict);
   if (job.has_help()) [[unlikely]]
     parts_.parking.after_contribution(job, packet, now, verdict);

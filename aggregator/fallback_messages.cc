@@ -77,6 +77,7 @@ void FallbackMessages::on_parent_packet(ShardJob& job, const RxPacket& packet, V
   if ((epoch == 0 && rule(Rule::kReportStop)) || (message.epoch < epoch && rule(Rule::kOldResult)))
     return shard_.drop(verdict, DropReason::kStaleEpoch);
   if (message.type == Type::kPoll) return ascent_.on_poll(job, seq, packet, verdict);
+  if (message.type == Type::kParked) return ascent_.pass_on_parked(job, seq, packet, verdict);
   if (message.type != Type::kResult) return shard_.drop(verdict, DropReason::kBadType);
   if (ascent_.is_decided(job, seq)) return shard_.drop(verdict, DropReason::kDuplicate);
   if (message.bare()) return ascent_.pass_by(job, seq, packet, verdict);

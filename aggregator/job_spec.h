@@ -84,7 +84,7 @@ struct JobSpec {
   /// hashed array has no room for some fragment long before its last slot is taken, and then the
   /// fragment goes over links. Where the fallback is in the switch, that costs nothing.
   static uint32_t most_in_switch(uint64_t slots, Home home_of_fallback) {
-    if (home_of_fallback == Home::kSpill) return UINT32_MAX;
+    if (keeps_in_switch(home_of_fallback)) return UINT32_MAX;
     return static_cast<uint32_t>(std::clamp<uint64_t>(slots / 4 * 3, 1, UINT32_MAX));
   }
   /// Help with `in_switch` fragments that each worker may have in the switch. A worker with almost
@@ -95,11 +95,12 @@ struct JobSpec {
   void park_by(uint32_t in_switch, uint64_t slots) {
     const auto most = static_cast<uint32_t>(std::min<uint64_t>(in_switch, slots));
     park_window = most;
-    park_begin = most / (rules.home == Home::kSpill ? 2 : 4);
+    park_begin = most / (keeps_in_switch(rules.home) ? 2 : 4);
     park_pressure = most / 8 * 7;
     park_after = std::max(1u, most / 8);
-    park_worth =
-        rules.home == Home::kSpill ? 0 : std::max(kWorthOfMessages, kWorthOfTries + 1.0 / workers);
+    park_worth = keeps_in_switch(rules.home)
+                     ? 0
+                     : std::max(kWorthOfMessages, kWorthOfTries + 1.0 / workers);
   }
 
   /// Messages of parked fragments go over links that all-reduces fill already: about one for two

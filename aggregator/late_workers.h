@@ -21,6 +21,7 @@ class LateWorkers {
   Seq progress(Rank rank) const { return progress_.of(rank); }
   /// The state of the worker's window, as its messages say (kFlagFull).
   void set_out_of_room(Rank rank, bool is_out) { out_of_room_.set(rank, is_out); }
+  bool is_anyone_out_of_room() const { return !out_of_room_.empty(); }
   /// The worker has contributed to a fragment that is not left behind.
   void caught_up(Rank rank) { late_.erase(rank); }
   /// No fragment is far enough behind the newest.

@@ -6,7 +6,7 @@ using wire::Type;
 
 void Parking::after_contribution(ShardJob& job, const RxPacket& packet, Nanos now,
                                  Verdict& verdict) {
-  job.late.set_out_of_room(packet.rank, (packet.message.flags & wire::kFlagFull) != 0);
+  if (job.in_tree) tell_in_tree(job, packet, verdict);
   park_left_behind(job, packet.job, now, verdict);
 }
 
@@ -17,6 +17,16 @@ bool Parking::park_overdue(JobIndex index, Nanos now, Verdict& verdict) {
   if (!job.present || job.aborted || !job.has_help()) return false;
   park_left_behind(job, index, now, verdict);
   return verdict.emissions != 0;
+}
+
+/// A contribution that came late, or once more, is in a row: its sender has its place back.
+void Parking::tell_in_tree(const ShardJob& job, const RxPacket& packet, Verdict& verdict) const {
+  const Seq seq = Shard::seq_of(job, packet);
+  if (packet.message.bare() || job.recent.is_below(seq) ||
+      !job.parked.left_behind(shard_.number_of(seq)))
+    return;
+  if (verdict.fate == Verdict::Fate::kDropped && verdict.reason != DropReason::kDuplicate) return;
+  if (verdict.emissions < verdict.emission.size()) tell_sender(job, seq, packet, verdict);
 }
 
 /// At most one fragment a packet, and a few that need nothing: a packet that begins a fragment
@@ -51,19 +61,21 @@ void Parking::park_left_behind(ShardJob& job, JobIndex index, Nanos now, Verdict
 
 void Parking::park(ShardJob& job, Slot& slot, Nanos now, Verdict& verdict) {
   const Seq seq = slot.seq;
-  const WorkerSet holders = slot.bits;
+  const WorkerSet holders = job.in_tree ? job.recent.seen(shard_.number_of(seq)) : slot.bits;
   const JobIndex index = slot.job;
   const std::optional<Rank> keeper = keeper_for(job, slot);
   ++shard_.counters.parked;
   ++job.counters.parked;
   job.late.count_parked(now);
   contributions_.leave_as_part(slot, verdict);
-  Emission& sum = verdict.emission[0];
-  sum.message.flags |= wire::kFlagParked;
-  if (keeper) {
-    sum.to = Emission::To::kWorker;
-    sum.worker = *keeper;
-    sum.message.type = Type::kPark;
+  if (!job.in_tree) {
+    Emission& sum = verdict.emission[0];
+    sum.message.flags |= wire::kFlagParked;
+    if (keeper) {
+      sum.to = Emission::To::kWorker;
+      sum.worker = *keeper;
+      sum.message.type = Type::kPark;
+    }
   }
   job.parked.park(shard_.number_of(seq), keeper, job.counters);
   tell_parked(job, seq, Emission::To::kHolders, index, verdict).message.bitmap = holders;
@@ -93,7 +105,7 @@ std::optional<Rank> Parking::keeper_for(const ShardJob& job, const Slot& slot) c
 /// True if a worker that has not contributed yet will soon, so that one message may do for both.
 /// Where the fallback is in the switch, messages cost nothing.
 bool Parking::worth_combining(const ShardJob& job, Seq seq) const {
-  if (job.spec.rules.home == Home::kSpill) return false;
+  if (keeps_in_switch(job.spec.rules.home)) return false;
   for (const Rank rank : job.full - job.recent.seen(shard_.number_of(seq))) {
     const Seq at = job.late.progress(rank);
     if (at <= seq && seq < at + kNearFragments) return true;
@@ -113,6 +125,7 @@ void Parking::take_late(ShardJob& job, Slot* empty, Seq seq, const RxPacket& pac
     return;
   }
   contributions_.bypass(job, packet, verdict);
+  if (job.in_tree) return;  // which has its row, and tells the sender: tell_in_tree()
   shard_.follow_parked(job, seq, verdict.emission[0]);
   tell_sender(job, seq, packet, verdict);
 }
@@ -123,7 +136,7 @@ void Parking::add_late(ShardJob& job, Slot& slot, const RxPacket& packet, Verdic
   contributions_.absorb(job, slot, packet, verdict);
   // The sum follows what is parked as soon as nobody else is near.
   if (!worth_combining(job, seq)) contributions_.leave_as_part(slot, verdict);
-  tell_sender(job, seq, packet, verdict);
+  if (!job.in_tree) tell_sender(job, seq, packet, verdict);
 }
 
 /// The last contributor gets its place back with the result: it must not outrun the keeper.

@@ -39,6 +39,7 @@ class Parking {
                         Verdict& verdict) const;
 
  private:
+  void tell_in_tree(const ShardJob& job, const RxPacket& packet, Verdict& verdict) const;
   void park_left_behind(ShardJob& job, JobIndex index, Nanos now, Verdict& verdict);
   void park(ShardJob& job, Slot& slot, Nanos now, Verdict& verdict);
   std::optional<Rank> keeper_for(const ShardJob& job, const Slot& slot) const;

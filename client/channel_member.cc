@@ -14,12 +14,7 @@ namespace {
 std::vector<uint64_t> held_by(const Engine& engine) {
   std::vector<uint64_t> runs;
   if (!engine.config().in_tree()) return runs;
-  engine.for_each_held([&](Seq seq) {
-    if (!runs.empty() && runs.back() == seq.value)
-      ++runs.back();
-    else
-      runs.insert(runs.end(), {seq.value, seq.value + 1});
-  });
+  engine.for_each_held([&](Seq seq) { control::add_to_runs(runs, seq.value); });
   return runs;
 }
 

@@ -29,6 +29,16 @@ inline constexpr const char* kTransportShm = "shm";
 inline constexpr const char* kTransportFrame = "frame";
 inline constexpr const char* kTagSiphash = "siphash";
 
+/// Adds a number to runs, as messages have them: pairs of the first one and the one behind the
+/// last. Numbers come in their order.
+template <class Number>
+void add_to_runs(std::vector<Number>& runs, Number number) {
+  if (!runs.empty() && runs.back() == number)
+    ++runs.back();
+  else
+    runs.insert(runs.end(), {number, static_cast<Number>(number + 1)});
+}
+
 /// Messages of a worker, a fallback server or an administrator.
 namespace request {
 

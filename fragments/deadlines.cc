@@ -41,7 +41,7 @@ Nanos Deadlines::timeout_of_late(const Fragment& late) const {
 
 Nanos Deadlines::timeout_of_parked(const Fragment& late) const {
   const RoundTrip& rtt = flow_.timeouts.round_trip;
-  if (flow_.config.rules.home != Home::kSpill || !flow_.config.lossy_link || !rtt.known())
+  if (!keeps_in_switch(flow_.config.rules.home) || !flow_.config.lossy_link || !rtt.known())
     return timeout_of_late(late);
   return std::min(flow_.timeouts.after(late.timeouts),
                   std::max(time_of_answers(), kParkedRoundTrips * rtt.shortest()));

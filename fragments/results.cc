@@ -223,6 +223,7 @@ bool Results::is_slowed_by(const Message& message, bool parked) const {
   const EngineConfig& config = flow_.config;
   // A fragment parked in the switch loads links only with its result, which comes as fast as the
   // last contribution: only the sender of that can slow it down.
+  if (config.in_tree()) return !parked;
   if (config.rules.home == Home::kSpill)
     return !parked || message.origin != wire::Origin::kFallback;
   // A fragment kept by a worker loads links when it leaves the array, too. The workers furthest

@@ -12,7 +12,8 @@ all-reduces 4 MB, with 64 slots at each switch, in one of these ways:
   - leaders: each leaf's switch adds for its first worker; these all-reduce over the root, and
     broadcast at their leaves. The steps overlap, in chunks of 128 KiB.
 All baselines run esa. `training` has four jobs with computing times that vary in place of the one that
-only all-reduces, so that workers drift apart and slots matter; leaders cannot do that.
+only all-reduces, so that workers drift apart and slots matter; leaders cannot do that. `stragglers` has
+64 MB and slow workers: without help at the window of a job and at the run-ahead of help, and with help.
 
 `live` has real switches in network namespaces, as root: trees of two and three levels with four
 leaves, beside the same ranks at one switch, over shared memory. All of them share this machine's
@@ -20,13 +21,16 @@ cores, so times say what the switches cost, not what links do; bytes on uplinks 
 
 --json writes {"meta", "workload", "live": [{"levels", "ranks", "bytes", "collective", "us",
 "one_level_us", "uplink_bytes", "downlink_bytes", "correct"}], "bit_equal_across_shapes", "sim": [{"leaves", "workers", "oversubscription", "policy",
-"jct_ms", "flat_ms", "leaders_ms", "never_full_ms", ...}], "training": [...], "aims"}. "flat_bound_ms" is
+"jct_ms", "flat_ms", "leaders_ms", "never_full_ms", ...}], "training": [...], "stragglers": [{"straggler", "factor",
+"steady_ms", "off_ms", "ahead_ms", "help_ms", "help_vs_off", "help_vs_ahead": [least, median, most]}],
+"aims"}. "flat_bound_ms" is
 what a leaf's contributions take over its uplink at full rate. "in_memory" counts the additions in the
 switches' memory, of contributions without a slot and of sums that lost theirs, for each contribution.
 They take no time here.
 """
 
 import re
+import statistics
 import time
 
 from benchlib import command_line, live_trees, metadata, results, simulations, table
@@ -50,12 +54,21 @@ TRAINING = {"models": "vgg16,resnet50,bert,gnmt", "jobs": 4, "scale": 256, "iter
 TRAINING_SHAPES = ("2x16", "8x16")
 TRAINING_OVERSUBSCRIPTION = 8
 
+STRAGGLERS = (("rotating", 4), ("rotating", 2), ("random", 4), ("permanent", 4))
+STRAGGLER_SHAPE, STRAGGLER_SEEDS = "2x16", (1, 2, 3, 4)
+SLOW = {"plain-mb": 64, "iterations": 1, "period-us": 500}
+RUN_AHEAD = 16 * WINDOW
+# As for real switches, a patience is a 25th of a slow worker's turn.
+HELP = {"window": RUN_AHEAD, "in-switch": WINDOW, "help-straggler": "fallback", "patience-us": 20}
+
 COLUMNS = (("leaves", "leaves", ""), ("workers", "workers", ""), ("uplinks 1:", "oversubscription", ""),
            ("policy", "policy", ""), ("slots", "slots", ""), ("tree ms", "jct_ms", ".3f"),
            ("flat ms", "flat_ms", ".3f"), ("at least", "flat_bound_ms", ".3f"),
            ("leaders ms", "leaders_ms", ".3f"), ("never full ms", "never_full_ms", ".3f"),
            ("flat / tree", "flat_vs_tree", ".2f"), ("leaders / tree", "leaders_vs_tree", ".2f"),
            ("never full / tree", "never_full_vs_tree", ".4f"), ("in memory", "in_memory", ".2%"))
+STRAGGLER_COLUMNS = (("straggler", "straggler", ""), ("factor", "factor", ""), ("steady ms", "steady_ms", ".2f"),
+                     ("off ms", "off_ms", ".2f"), ("run ahead ms", "ahead_ms", ".2f"), ("help ms", "help_ms", ".2f"))
 
 
 class Point:
@@ -100,6 +113,33 @@ class Point:
                    "never_full_vs_tree": ms(self.never_full) / took,
                    "in_memory": in_memory(of(tree)),
                    "slots_used_peak_never_full": peak(of(self.never_full))}
+
+
+class StragglerPoint:
+    """A tree with one slow worker at a time, without help and with it."""
+
+    def __init__(self, pattern, factor):
+        self.pattern, self.factor = pattern, factor
+        leaves, workers = STRAGGLER_SHAPE.split("x")
+        steady = BASE | SLOW | {"leaves": int(leaves), "workers-per-leaf": int(workers), "slots": SLOTS,
+                                "window": WINDOW}
+        off = steady | {"straggler": pattern, "factor": factor}
+        self.ways = {"steady": steady, "off": off, "ahead": off | {"window": RUN_AHEAD}, "help": off | HELP}
+
+    def wanted(self):
+        return [way | {"seed": seed} for way in self.ways.values() for seed in STRAGGLER_SEEDS]
+
+    def row(self, runs):
+        ms = {name: [run["avg_jct_s"] * 1e3 for run in runs.of(way, STRAGGLER_SEEDS)]
+              for name, way in self.ways.items()}
+
+        def to(other):
+            ratios = [own / others for own, others in zip(ms["help"], ms[other])]
+            return [min(ratios), statistics.median(ratios), max(ratios)]
+
+        return {"straggler": self.pattern, "factor": self.factor,
+                **{f"{name}_ms": statistics.median(own) for name, own in ms.items()},
+                "help_vs_off": to("off"), "help_vs_ahead": to("ahead")}
 
 
 def in_memory(run):
@@ -184,12 +224,17 @@ def main():
     training = [] if args.quick else [
         Point(TRAINING, shape, TRAINING_OVERSUBSCRIPTION, slots, False)
         for shape in shapes if shape in TRAINING_SHAPES for slots in (FEW_SLOTS, SLOTS)]
+    stragglers = [] if args.quick else [StragglerPoint(*straggler) for straggler in STRAGGLERS]
     runs = simulations.Runs(args.build / "sim/ina-sim")
-    runs.run([options for point in (*points, *training) for options in point.wanted()])
+    runs.run([options for point in (*points, *training, *stragglers) for options in point.wanted()])
     rows = [row for point in points for row in point.rows(runs)]
     trained = [row for point in training for row in point.rows(runs)]
     show(rows, f"one all-reduce of {load['plain-mb']} MB")
     show(trained, "training")
+    slow = [point.row(runs) for point in stragglers]
+    if slow:
+        print("\nstragglers")
+        table.print_table(STRAGGLER_COLUMNS, slow)
     aims = aims_of(rows)
     for aim in aims:
         verdict = "" if aim["worst"] >= aim["least"] else ": MISSED"
@@ -198,7 +243,7 @@ def main():
         "meta": simulations.meta("trees", started, list(runs.results.values())),
         **live,
         "workload": BASE | {"load": load, "training": TRAINING, "flats": FLATS},
-        "sim": rows, "training": trained, "aims": aims})
+        "sim": rows, "training": trained, "stragglers": slow, "aims": aims})
     return 0
 
 

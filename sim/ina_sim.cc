@@ -275,7 +275,7 @@ void add_worker_options(command_line::App& app, TrainingOptions& options) {
   command_line::add_choice(
       app, "--help-straggler", spec.help,
       {{"off", Help::kOff}, {"leader", Help::kLeader}, {"fallback", Help::kFallback}},
-      "what is done about slow workers");
+      "what is done about slow workers (with leaves: both are the same)");
   app.add_option("--patience-us", options.patience_us,
                  "help: who has held others up for so long is late (the daemon's default)")
       ->check(command_line::at_least(0.0));
@@ -405,7 +405,7 @@ void add_leaf_spine_options(command_line::App& app, TrainingOptions& options) {
 void refuse_options_beside_leaves(const command_line::App& app) {
   if (app.count("--leaves") == 0) return;
   for (const char* const other :
-       {"--home", "--static-pools", "--help-straggler", "--straggler", "--straggler-jobs",
+       {"--home", "--static-pools", "--straggler-jobs",
         "--farther-us", "--racks", "--uplink-gbps", "--topology", "--workers", "--sample-us"})
     if (app.count(other) != 0)
       throw std::invalid_argument(fmt::format("--leaves excludes {}", other));

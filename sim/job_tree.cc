@@ -96,6 +96,11 @@ void JobTree::add_to_switch(Place& place) const {
               .ranks = spec_.ranks,
               .has_parent = place.above != nullptr,
               .parent_epoch = place.above ? kEpoch : 0};
+  if (spec_.help) {
+    job.park_by(spec_.help->in_switch, spec_.help->slots);
+    job.park_patience = spec_.help->patience_ns;
+    job.park_if_it_pays = !spec_.help->always;
+  }
   place.at->add_job(place.index, job);
   if (place.is_domain()) place.at->link(place.index, place.above->index, place.member);
 }

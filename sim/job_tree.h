@@ -17,6 +17,14 @@ struct JobTreeSpec {
   uint32_t window = 0;
   uint32_t slot_bytes = 0;
   Nanos rto_min_ns = 0;
+  /// Straggler help.
+  struct Help {
+    uint32_t in_switch = 0;  ///< fragments of each member at once
+    uint32_t slots = 0;      ///< of each switch
+    Nanos patience_ns = 0;
+    bool always = false;  ///< also where it does not pay
+  };
+  std::optional<Help> help;
 };
 
 class JobTree {

@@ -32,9 +32,10 @@ ClusterSpec checked(ClusterSpec spec, const LeafSpineSpec& shape) {
               spec.fragment_bytes % spec.value_bytes == 0 && spec.fragment_bytes <= 8192,
           fmt::format("{} bytes of values do not divide a fragment of {} bytes, 8192 at most",
                       spec.value_bytes, spec.fragment_bytes));
-  require(
-      spec.help == Help::kOff && spec.straggler.pattern == Pattern::kNone && spec.farther_ns == 0,
-      "jobs in trees have no stragglers, nor workers that are farther away");
+  require(shape.sums == Sums::kTree ||
+              (spec.help == Help::kOff && spec.straggler.pattern == Pattern::kNone),
+          "only jobs in trees have stragglers");
+  require(spec.farther_ns == 0, "no worker is farther away than others");
   for (const JobPlan& job : spec.jobs)
     require(shape.sums != Sums::kLeaders ||
                 (job.model.layers.size() == 1 && job.model.compute_ns() == 0),
@@ -83,6 +84,10 @@ class LeafSpine final : public Endpoint, public WorkerListener {
     if (outcome_.violations.size() < 8) outcome_.violations.push_back(text);
   }
 
+  /// Fragments that a worker may have in the switch at once; 0: the window.
+  uint32_t in_switch() const {
+    return spec_.in_switch == 0 && spec_.help != Help::kOff ? spec_.window : spec_.in_switch;
+  }
   uint32_t ranks() const { return shape_.leaves * shape_.workers; }
   bool leads(uint32_t rank) const { return rank % shape_.workers == 0; }
   uint32_t leaf_of(uint32_t rank) const { return rank / shape_.workers; }
@@ -159,6 +164,8 @@ JobTree& LeafSpine::add_tree(Job& job, uint32_t ranks) {
   tree.window = spec_.window;
   tree.slot_bytes = spec_.value_bytes;
   tree.rto_min_ns = spec_.rto_min_ns;
+  if (spec_.help != Help::kOff)
+    tree.help = {in_switch(), spec_.slots, spec_.park_patience_ns, spec_.park_always};
   return *job.trees.emplace_back(std::make_unique<JobTree>(tree));
 }
 
@@ -169,7 +176,7 @@ client::EngineConfig LeafSpine::engine_of(uint32_t rank, uint32_t ranks, Rank me
   engine.workers = ranks;
   engine.epoch = JobTree::kEpoch;
   engine.window = spec_.window;
-  engine.in_switch = spec_.in_switch;
+  engine.in_switch = in_switch();
   engine.slot_bytes = spec_.value_bytes;
   engine.rules = {.priority_max = static_cast<uint8_t>(spec_.priorities ? 255 : 1),
                   .policy = spec_.policy.kind,
@@ -177,7 +184,7 @@ client::EngineConfig LeafSpine::engine_of(uint32_t rank, uint32_t ranks, Rank me
                   .aggregator_window = spec_.aggregator_window,
                   .rto_min_ns = spec_.rto_min_ns,
                   .rto_max_ns = spec_.rto_max_ns};
-  engine.window_cap = spec_.window_cap;
+  engine.window_cap = spec_.window_cap && spec_.help == Help::kOff;
   engine.lossy_link = true;
   return engine;
 }
@@ -190,6 +197,7 @@ void LeafSpine::make_workers(Job& job, uint32_t index) {
   worker.model = &job.plan.model;
   worker.iterations = job.plan.iterations;
   worker.jitter = spec_.jitter;
+  worker.straggler = spec_.straggler;
   worker.seed = worker.job_key;
   uint32_t place = root;
   for (uint32_t rank = 0; rank < ranks(); ++rank) {
@@ -205,6 +213,8 @@ void LeafSpine::make_workers(Job& job, uint32_t index) {
     worker.job = tree.id(place);
     worker.rack = leaf + 1;
     worker.switch_host = at.host();
+    worker.link_slower =
+        worker.straggler.pattern == Pattern::kLink && rank == 0 ? 1 / spec_.straggler.factor : 1;
     job.workers.push_back(std::make_unique<Worker>(fabric_, worker, index, *this));
     tree.add_rank(place, rank, job.workers.back()->host());
   }

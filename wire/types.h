@@ -85,6 +85,10 @@ enum class Home : uint8_t {
   /// it: jobs of more than kMaxWorkers have it.
   kTree,
 };
+/// True if what has no slot, or leaves it, stays in the switch, and loads no link.
+constexpr bool keeps_in_switch(Home home) {
+  return home == Home::kSpill || home == Home::kTree;
+}
 /// Those that a configuration can name.
 inline constexpr Names<Home, 3> kHomeNames = {
     {{"workers", Home::kWorkers}, {"dedicated", Home::kDedicated}, {"spill", Home::kSpill}}};

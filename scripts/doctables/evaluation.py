@@ -183,6 +183,17 @@ def trees_training(rows):
                    f"{row['in_memory']:.2%}"] for row in rows])
 
 
+def trees_stragglers(rows):
+    def spread(ratios):
+        least, median, most = ratios
+        return f"{median:.2f} ({least:.2f} to {most:.2f})"
+
+    return table(["Slow", "nobody slow", "off", "run-ahead", "help", "help / off", "help / run-ahead"],
+                 [[f"{row['straggler']}, {row['factor']}x",
+                   *(f"{row[f'{way}_ms']:.2f}" for way in ("steady", "off", "ahead", "help")),
+                   spread(row["help_vs_off"]), spread(row["help_vs_ahead"])] for row in rows])
+
+
 def trees_live(rows):
     def kib(size):
         return f"{size / 1024:,.0f}"
@@ -225,6 +236,7 @@ def tables():
         "help, second job": help_second_job(help_["second_job"]),
         "trees": trees_plain(trees["sim"]),
         "trees, training": trees_training(trees["training"]),
+        "trees, stragglers": trees_stragglers(trees["stragglers"]),
         "trees, live": trees_live(trees["live"]),
         "simulator": simulator_speed({"jct": jct, "straggler-sim": help_, "trees": trees}),
     }

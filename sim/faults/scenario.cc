@@ -208,6 +208,15 @@ void widen_tree(Scenario& s, Dice& dice) {
   for (uint32_t rank = 0; rank < job.workers; ++rank) job.at.push_back(1 + rank % 3);
 }
 
+/// Straggler help. `keepers`: workers may keep what is parked.
+void draw_help(JobPlan& job, Dice& dice, bool keepers) {
+  job.in_switch = static_cast<uint32_t>(dice.between(1, job.window));
+  job.park_after = static_cast<uint32_t>(dice.between(1, job.in_switch));
+  if (keepers && dice.chance(0.7)) job.park_room = dice.log_between(1, 2 * job.window);
+  if (dice.chance(0.3)) job.park_pressure = static_cast<uint32_t>(dice.upto(job.in_switch));
+  if (dice.chance(0.5)) job.park_patience = static_cast<Nanos>(dice.upto(2'000)) * 1000;
+}
+
 /// Jobs in a tree of switches that start again. `rule`: moments of the kind that it is for; empty:
 /// of any.
 Scenario make_tree(uint64_t seed, const std::string& rule) {
@@ -235,6 +244,8 @@ Scenario make_tree(uint64_t seed, const std::string& rule) {
   if (rule.empty() && dice.chance(0.02)) widen_tree(s, dice);
   s.together = rule.empty() && dice.chance(0.25);
   draw_tree_events(s, dice, dense);
+  if (rule.empty() && dice.chance(0.3))
+    for (JobPlan& job : s.jobs) draw_help(job, dice, false);
   return s;
 }
 
@@ -618,13 +629,7 @@ void draw_events(Scenario& s, Dice& dice) {
 /// Straggler help.
 void draw_parking(Scenario& s, Dice& dice) {
   if (scheduler::traits(s.policy.kind).hashed && dice.chance(0.5))
-    for (JobPlan& job : s.jobs) {
-      job.in_switch = static_cast<uint32_t>(dice.between(1, job.window));
-      job.park_after = static_cast<uint32_t>(dice.between(1, job.in_switch));
-      if (dice.chance(0.7)) job.park_room = dice.log_between(1, 2 * job.window);
-      if (dice.chance(0.3)) job.park_pressure = static_cast<uint32_t>(dice.upto(job.in_switch));
-      if (dice.chance(0.5)) job.park_patience = static_cast<Nanos>(dice.upto(2'000)) * 1000;
-    }
+    for (JobPlan& job : s.jobs) draw_help(job, dice, true);
   for (JobPlan& job : s.jobs) job.park_if_it_pays = job.park_after != 0 && dice.chance(0.5);
 }
 

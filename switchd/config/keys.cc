@@ -142,7 +142,7 @@ std::vector<Key> straggler_keys() {
   using enum Notation;
   return {
     choice("straggler", "help", kHelpNames,
-           "The keeper of fragments that wait for a slow worker, so that the others go on. leader: one of the workers that are ahead; fallback: the fallback, at any home; spill: the switch's memory, which needs fallback.home: spill.",
+           "The keeper of fragments that wait for a slow worker, so that the others go on. leader: one of the workers that are ahead; fallback: the fallback, at any home; spill: the switch's memory, which needs fallback.home: spill. Jobs of more than 64 workers, or at several switches, always have the switch's memory.",
            INA_AT(config->straggler.help)),
     number("straggler", "run_ahead", "bytes", 64ull << 10, 1ull << 30,
            "Bytes that a worker may then run ahead of its oldest incomplete fragment; jobs.window_bytes bounds its part in the switch. It costs memory alone: a job's result ring has twice as much.",

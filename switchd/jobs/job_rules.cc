@@ -88,11 +88,13 @@ uint64_t JobRules::server_bytes(const Job& job) const {
          io::shm::WorkerLayout(geometry(job.grant)).bytes + kServerThreadBytes;
 }
 
-void JobRules::grant_help(scheduler::Grant& grant, uint64_t in_switch) const {
-  const uint64_t most =
-      aggregator::JobSpec::most_in_switch(grant.ceiling(lanes_), config_.rules.home);
+void JobRules::grant_help(Job& job, uint64_t in_switch) const {
+  scheduler::Grant& grant = job.grant;
+  const Home home = home_for(job);
+  const uint64_t most = aggregator::JobSpec::most_in_switch(grant.ceiling(lanes_), home);
   grant.in_switch = std::max<uint32_t>(
       2 * lanes_, static_cast<uint32_t>(std::min({in_switch, most, uint64_t{grant.window}})));
+  if (home == Home::kTree) return;  // rows keep what is parked
   const uint64_t room =
       std::min<uint64_t>(config_.park_bytes() / config_.aggregator.slot_bytes, grant.window);
   grant.park_room = static_cast<uint32_t>(room / lanes_) * lanes_;  // each lane has its share

@@ -25,8 +25,6 @@ class JobRules {
     return spread || workers > kMaxWorkers ? Home::kTree : config_.rules.home;
   }
   Home home_for(const Job& job) const { return home_for(job.workers, job.spread); }
-  /// True if stragglers of such a job get help.
-  bool helps(const Job& job) const { return config_.helps() && home_for(job) != Home::kTree; }
   /// Words of a lane's tables, of each domain.
   struct TableWords {
     size_t ring = 0;
@@ -39,9 +37,9 @@ class JobRules {
   io::shm::Geometry geometry(const scheduler::Grant& grant) const;
   /// The part of the memory for all jobs that a job of that grant takes.
   uint64_t memory_bytes(const Job& job) const;
-  /// Adds straggler help to a grant. `in_switch`: fragments that each worker would have in the
-  /// switch at once. More than the job may have slots would only pass them by.
-  void grant_help(scheduler::Grant& grant, uint64_t in_switch) const;
+  /// Adds straggler help to the job's grant. `in_switch`: fragments that each worker would have in
+  /// the switch at once. More than the job may have slots would only pass them by.
+  void grant_help(Job& job, uint64_t in_switch) const;
   /// The description of a domain for a lane. The lanes do not serve the job yet.
   void fill_spec(Job& job, Domain& domain, uint32_t lane, Seq start,
                  aggregator::JobSpec& spec) const;

@@ -56,8 +56,8 @@ void SwitchAbove::tell(Job& job) {
                       .settings = job.settings,
                       .ranks = runs_of(here)};
     job.above->deadline = now_ns() + config_.control.join_timeout_ns;
-    if (job.is_group()) return job.above->say(job.above->again);
-    return job.above->line->open(job.above->again, config_.control.join_timeout_ns);
+    if (job.is_group()) return job.above->say(*job.above->again);
+    return job.above->line->open(*job.above->again, config_.control.join_timeout_ns);
   }
   if (job.above->told == here) return;
   job.above->told = here;
@@ -143,7 +143,7 @@ void SwitchAbove::on_joined(Job& job, const answer::Joined& joined) {
 void SwitchAbove::on_ready(Job& job) {
   const bool begins = job.state == Job::State::kJoining;
   job.above->state = Above::State::kRunning;
-  job.above->again_is_known = false;
+  job.above->again.reset();
   if (job.state == Job::State::kRejoining) return gathering_.go_on(job, port_of(config_));
   if (!begins) {
     go_on(job);
@@ -173,8 +173,8 @@ void SwitchAbove::ask_again(Job& job) {
   for (Job& group : jobs_) {
     if (group.root != job.id || !group.above) continue;
     group.above->line = job.above->line;
-    if (group.above->state == Above::State::kAway && group.above->again_is_known)
-      group.above->say(group.above->again);
+    if (group.above->state == Above::State::kAway && group.above->again)
+      group.above->say(*group.above->again);
   }
 }
 
@@ -184,15 +184,15 @@ void SwitchAbove::on_lost(Job& job, const Error& error) {
     if (group.root == job.id && group.above && group.above->state == Above::State::kRunning)
       go_away(group, text);
   Above& above = *job.above;
-  above.why_away = text;
   const Nanos now = now_ns();
   if (above.state == Above::State::kRunning) {
     logging::warn("switch above lost", job.owner())("job", job.name)("id", value(job.id))("text",
                                                                                           text);
     return go_away(job, text);
   }
+  above.why_away = text;
   if (error.status == INA_ERR_REFUSED) return end(job, error.status, text);
-  if (now < above.deadline) return above.line->open(above.again, above.deadline - now);
+  if (now < above.deadline) return above.line->open(*above.again, above.deadline - now);
   end(job, INA_ERR_SWITCH_LOST,
       fmt::format(
           "the switch above ({}) is lost to job '{}', and did not come back within {} s: {}",
@@ -245,12 +245,7 @@ void SwitchAbove::rejoin(Job& job, const std::vector<Seq>& held, Seq end) {
                           .low = 0,
                           .next = end.value,
                           .results_end = end.value};
-  for (const Seq seq : held) {
-    if (!message.held.empty() && message.held.back() == seq.value)
-      ++message.held.back();
-    else
-      message.held.insert(message.held.end(), {seq.value, seq.value + 1});
-  }
+  for (const Seq seq : held) control::add_to_runs(message.held, seq.value);
   RankSet here;
   job.for_each_place([&](Rank place, const Job::Worker&) {
     if (const Job::Below* const below = job.below_at(place))
@@ -260,10 +255,9 @@ void SwitchAbove::rejoin(Job& job, const std::vector<Seq>& held, Seq end) {
   });
   message.ranks = runs_of(here);
   above.again = std::move(message);
-  above.again_is_known = true;
-  if (!job.is_group()) return above.line->open(above.again, above.deadline - now_ns());
+  if (!job.is_group()) return above.line->open(*above.again, above.deadline - now_ns());
   const Job* const root = jobs_.find(job.root);
-  if (root && root->above && root->above->state == Above::State::kRunning) above.say(above.again);
+  if (root && root->above && root->above->state == Above::State::kRunning) above.say(*above.again);
 }
 
 /// It ended the job, or cannot go on with it; nothing more is said there.

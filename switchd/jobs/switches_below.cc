@@ -49,8 +49,6 @@ Result<void> SwitchesBelow::take(Client& client, const request::Join& join) {
   if (!ranks) return tl::unexpected(ranks.error());
   auto way = way_of(client.peer, member.reach);
   if (!way) return tl::unexpected(way.error());
-  if (!way->frames())
-    return fail(INA_ERR_UNSUPPORTED, "a switch below is reached by an Ethernet port");
   const auto found = find_or_admit(member.owner.value_or(client.owner()), client, join);
   if (!found) return tl::unexpected(found.error());
   Job& job = **found;
@@ -64,7 +62,10 @@ Result<Way> SwitchesBelow::way_of(const control::PeerCredentials& peer,
                                   const request::Reach& reach) {
   control::PeerCredentials at_port = peer;
   if (reach.frame) at_port.ip = reach.frame->address.ip;
-  return ports_.choose(at_port, reach);
+  auto way = ports_.choose(at_port, reach);
+  if (way && !way->frames())
+    return fail(INA_ERR_UNSUPPORTED, "a switch below is reached by an Ethernet port");
+  return way;
 }
 
 /// Gives the switch a place as one more member.
@@ -114,8 +115,6 @@ Result<void> SwitchesBelow::take_in_group(Client& line, Client& place, Job& grou
                                              wire::ranks_text(*ranks)));
   auto way = way_of(line.peer, join.member.reach);
   if (!way) return tl::unexpected(way.error());
-  if (!way->frames())
-    return fail(INA_ERR_UNSUPPORTED, "a switch below is reached by an Ethernet port");
   return add(place, group, *ranks, std::move(*way));
 }
 

@@ -6,12 +6,7 @@ namespace ina::switchd {
 
 std::vector<uint32_t> runs_of(const RankSet& ranks) {
   std::vector<uint32_t> runs;
-  for (const Rank rank : ranks) {
-    if (!runs.empty() && runs.back() == value(rank))
-      ++runs.back();
-    else
-      runs.insert(runs.end(), {uint32_t{value(rank)}, value(rank) + 1u});
-  }
+  for (const Rank rank : ranks) control::add_to_runs(runs, uint32_t{value(rank)});
   return runs;
 }
 

@@ -47,10 +47,9 @@ struct Above {
   control::answer::Waiting waiting;  ///< for whom it waits, as it said last
   RankSet told;                      ///< the ranks of which it knows
   std::string why_away = "no answer yet";
-  control::request::Message again;  ///< asks for the place, while it is not running
-  bool again_is_known = false;
-  Nanos deadline = 0;     ///< of asking
-  bool has_left = false;  ///< it was told that all workers here have left
+  std::optional<control::request::Message> again;  ///< asks for the place, while it is not running
+  Nanos deadline = 0;                              ///< of asking
+  bool has_left = false;                           ///< it was told that all workers here have left
 };
 
 }  // namespace ina::switchd

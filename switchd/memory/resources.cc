@@ -66,13 +66,13 @@ Result<void> Resources::take(Job& job, scheduler::JobRequest request, uint64_t w
   request.workers = job.workers;
   const uint64_t in_switch = std::max<uint64_t>(1, wanted / config_.aggregator.slot_bytes);
   request.window =
-      rules_.helps(job)
+      config_.helps()
           ? std::max(in_switch, config_.straggler.run_ahead_bytes / config_.aggregator.slot_bytes)
           : in_switch;
   auto grant = admission_.admit(request);
   if (!grant) return fail(INA_ERR_REFUSED, grant.error());
   job.grant = *grant;
-  if (rules_.helps(job)) rules_.grant_help(job.grant, in_switch);
+  if (config_.helps()) rules_.grant_help(job, in_switch);
   return take_rest(job);
 }
 
@@ -106,7 +106,7 @@ Result<void> Resources::take_for_group(Job& group, const Job& parent, uint32_t w
     auto grant = admission_.admit(request);
     if (!grant) return fail(INA_ERR_REFUSED, grant.error());
     group.grant = *grant;
-    if (rules_.helps(group)) rules_.grant_help(group.grant, std::min(in_switch, request.window));
+    if (config_.helps()) rules_.grant_help(group, std::min(in_switch, request.window));
     if (window != 0 || rules_.memory_bytes(group) <= share ||
         request.window <= kLeastWindowPerLane * lanes)
       break;

@@ -31,6 +31,7 @@ class Node {
     uint32_t parent_epoch = 0;  ///< 0: the root
     std::vector<uint8_t> member_of = {};
     Seq start = {};
+    uint32_t park_after = 0;
   };
   static constexpr uint32_t kEpoch = 5;
 
@@ -55,6 +56,7 @@ class Node {
     spec.rules.rto_min_ns = 1000;
     spec.results = results_.data()->bytes;
     spec.seen = seen_;
+    spec.park_after = options_.park_after;
     spec.tree = {.rows = tree_rows_,
                  .holders = holders_,
                  .member_of = options_.member_of.empty() ? nullptr : options_.member_of.data(),
@@ -190,6 +192,67 @@ TEST(Ascent, WhatLeavesASlotMeetsTheRestInItsRow) {
   const Verdict other = root.grad<int32_t>(2, 1, {200}, urgent);
   ASSERT_EQ(other.emissions, 1);
   EXPECT_EQ(values_of<int32_t>(other.emission[0]), (Ints{222}));
+}
+
+TEST(Ascent, WhatWaitsForAStragglerLeavesItsSlotForItsRow) {
+  Node root({.members = 3, .ranks = 3, .park_after = 1});
+  EXPECT_EQ(root.grad<int32_t>(0, 0, {1}).emissions, 0);
+  const Verdict parked = root.grad<int32_t>(0, 1, {2});
+  ASSERT_EQ(parked.emissions, 1);
+  EXPECT_EQ(parked.emission[0].to, To::kHolders);
+  EXPECT_EQ(parked.emission[0].message.type, Type::kParked);
+  EXPECT_EQ(parked.emission[0].message.seq, 0u);
+  EXPECT_EQ(parked.emission[0].message.bitmap, 0b1_workers);
+  EXPECT_EQ(root->counters().slots_used, 1u);
+
+  const Verdict late = root.grad<int32_t>(1, 0, {10});
+  ASSERT_EQ(late.emissions, 1);
+  EXPECT_EQ(late.emission[0].to, To::kSender);
+  EXPECT_EQ(late.emission[0].message.type, Type::kParked);
+  EXPECT_EQ(root->counters().slots_used, 1u);
+
+  const Verdict again = root.grad<int32_t>(0, 0, {1});  // PARKED got lost
+  ASSERT_EQ(again.emissions, 2);
+  EXPECT_EQ(again.emission[0].message.type, Type::kPoll);
+  EXPECT_EQ(again.emission[1].message.type, Type::kParked);
+  EXPECT_EQ(again.emission[1].to, To::kSender);
+
+  const Verdict last = root.grad<int32_t>(2, 0, {100});
+  ASSERT_EQ(last.emissions, 1);
+  EXPECT_EQ(last.emission[0].message.type, Type::kResult);
+  EXPECT_EQ(values_of<int32_t>(last.emission[0]), (Ints{111}));
+}
+
+TEST(Ascent, WhatIsParkedAboveIsParkedForAllBelow) {
+  Node leaf({.members = 2, .parent_epoch = 7});
+  Message parked;
+  parked.type = Type::kParked;
+  parked.epoch = 7;
+  leaf.grad<int32_t>(0, 0, {1});
+  EXPECT_EQ(leaf.say(parked, nullptr, 0, kFallbackRank).emissions, 0) << "not sent yet";
+  const Verdict part = leaf.grad<int32_t>(1, 0, {10});
+  const Verdict below = leaf.say(parked, nullptr, 0, kFallbackRank);
+  ASSERT_EQ(below.emissions, 1);
+  EXPECT_EQ(below.emission[0].to, To::kHolders);
+  EXPECT_EQ(below.emission[0].message.type, Type::kParked);
+  EXPECT_EQ(below.emission[0].message.epoch, Node::kEpoch);
+  EXPECT_EQ(below.emission[0].message.bitmap, 0b11_workers);
+
+  Message result = part.emission[0].message;
+  result.type = Type::kResult;
+  const int32_t sum = 111;
+  leaf.say(result, &sum, 4, kFallbackRank);
+  EXPECT_EQ(leaf.say(parked, nullptr, 0, kFallbackRank).emissions, 0) << "the result is there";
+}
+
+TEST(Ascent, AMemberWithAFullWindowIsNamedToTheSwitchAbove) {
+  Node leaf({.members = 2, .parent_epoch = 7, .park_after = 3});
+  Message full;
+  full.flags = wire::kFlagFull;
+  leaf.grad<int32_t>(0, 0, {1});
+  EXPECT_EQ(leaf.grad<int32_t>(1, 0, {1}).emission[0].message.flags & wire::kFlagFull, 0);
+  leaf.grad<int32_t>(0, 1, {1}, full);
+  EXPECT_NE(leaf.grad<int32_t>(1, 1, {1}).emission[0].message.flags & wire::kFlagFull, 0);
 }
 
 TEST(Ascent, TheRootAloneRoundsAndDividesByAllRanks) {

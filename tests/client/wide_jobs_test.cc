@@ -173,6 +173,32 @@ TEST(WideJobs, EndWithAnyOfTheirRanks) {
   });
 }
 
+TEST(WideJobs, RunAheadOfAStraggler) {
+  auto helps = options();
+  helps.conductor = [](switchd::ConductorConfig& config) {
+    config.aggregator.policy.kind = scheduler::PolicyKind::kEsa;
+    config.jobs.window_bytes = 32 * 1024;
+    config.straggler = {config::Help::kLeader, 1 << 20, 0, 1'000'000};
+  };
+  TestSwitch sw(helps);
+  constexpr uint64_t kRunAhead = (1 << 20) / 512, kInSwitch = 64;
+  on_ranks(sw, kWide, [&](Context& context, int rank) {
+    check_sum(context, 1);
+    if (rank == 3) {
+      // The other ranks of its domain run ahead, and so does the other domain.
+      Json job;
+      for (int attempt = 0; attempt < 10'000; ++attempt, ::usleep(2000))
+        if (job = job_of(sw); job.value("parked_now", uint64_t{0}) >= 2 * (kRunAhead - kInSwitch))
+          break;
+      EXPECT_GE(job.value("parked_now", uint64_t{0}), 2 * (kRunAhead - kInSwitch)) << job;
+      EXPECT_LE(job.value("slots_held", 999u), 2 * kInSwitch);
+    }
+    check_sum(context, 200'000);
+    check_sum(context, 10'000);
+  });
+  EXPECT_EQ(sw.status()["aggregator"]["slots_used"], 0);
+}
+
 TEST(WideJobs, AreRefusedWherePoolsHaveABitForEach) {
   auto fixed = options();
   fixed.conductor = {};

@@ -118,6 +118,26 @@ class TreesTest(unittest.TestCase):
         _, leaves = self.two_levels(4)
         self.assert_all_say("ok ", self.workers(GRID_WORKER, leaves, 20000, each=32))
 
+    def test_others_run_ahead_of_a_slow_worker(self):
+        _, leaves = self.two_levels(2, more="straggler: {help: leader, run_ahead: 4 MiB, patience: 1 ms}")
+        self.assert_all_say("ok ", self.workers(GRID_WORKER, leaves, 20000, each=2))
+        workers = self.workers(LOAD_WORKER, leaves, 2_000_000, -1, each=2)
+        self.await_state("running", *leaves)
+        slow = workers.processes[0]
+        # Its neighbour runs ahead, and so do the workers of the other leaf. Without help they have
+        # 128 fragments. Once more if it stopped where little was left to send.
+        for _ in range(40):
+            slow.send_signal(signal.SIGSTOP)
+            time.sleep(0.5)
+            parked = [self.job(switch).get("parked_now", 0) for switch in (leaves[0], leaves[0].above)]
+            slow.send_signal(signal.SIGCONT)
+            if min(parked) > 1000:
+                break
+            time.sleep(0.1)
+        self.assertGreater(min(parked), 1000)
+        slow.send_signal(signal.SIGTERM)
+        self.assert_all_say("INA_OK", workers)
+
     def test_over_tcp_with_a_token(self):
         bed = self.bed(tcp=True)
         root = bed.add("root", below=True)

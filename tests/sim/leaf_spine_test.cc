@@ -98,6 +98,31 @@ TEST(LeafSpine, LossesAndWantOfSlotsLeaveSumsRight) {
   correct(spec, shape(3, 4, 2, Sums::kLeaders));
 }
 
+/// Its neighbours run ahead, and so do the workers of other leaves, without slots for all of that.
+TEST(LeafSpine, HelpLetsOthersRunAheadOfASlowWorker) {
+  ClusterSpec spec = one_job(64 * kMiB);
+  spec.slots = 256;
+  spec.window = 256;
+  spec.rto_min_ns = 5'000'000;
+  spec.straggler.pattern = Pattern::kRotating;
+  spec.straggler.period_ns = 500'000;
+  const double off = seconds(spec, shape(2, 4));
+  spec.window = 4096;
+  const Outcome ahead = correct(spec, shape(2, 4));
+  spec.in_switch = 64;
+  spec.park_patience_ns = kShortPatience;
+  spec.help = Help::kFallback;
+  const Outcome helped = correct(spec, shape(2, 4));
+  EXPECT_LT(static_cast<double>(helped.end) * 1e-9, 0.8 * off);
+  EXPECT_GT(helped.counters.parked, 0u);
+  EXPECT_LT(helped.counters.slots_used_peak, ahead.counters.slots_used_peak / 2);
+  for (uint32_t leaf = 0; leaf < 2; ++leaf) {
+    EXPECT_GT(helped.leaves[leaf].counters.parked, 0u);
+    EXPECT_LT(helped.leaves[leaf].counters.slots_used_peak,
+              ahead.leaves[leaf].counters.slots_used_peak / 2);
+  }
+}
+
 TEST(LeafSpine, RefusesWhatMakesNoSense) {
   const auto refused = [](const ClusterSpec& spec, const LeafSpineSpec& leaf_spine) {
     EXPECT_THROW(run_leaf_spine(spec, leaf_spine), std::invalid_argument);
