@@ -152,6 +152,21 @@ std::string jobs_text(const Json& status, size_t width) {
   return fmt::format("\n{}\n{}", table.str(width), waiting);
 }
 
+/// The other switches of jobs in trees.
+std::string trees_text(const Json& status, size_t width) {
+  TextTable table({"TREE OF JOB", "SWITCH", "AT", "RANKS", "STATE"},
+                  {true, true, true, true, true});
+  for (const Json& job : child(status, "jobs")) {
+    const Json& tree = child(job, "tree");
+    if (const Json& above = child(tree, "above"); above.is_object())
+      table.add({job_label(job), "above", text(above, "url"), "", text(above, "state")});
+    for (const Json& below : child(tree, "below"))
+      table.add({job_label(job), "below", text(below, "peer"), ranks_text(ranks(below, "ranks")),
+                 text(below, "state")});
+  }
+  return table.empty() ? "" : fmt::format("\n{}", table.str(width));
+}
+
 /// "3 of 8", or "3" where there is no limit.
 std::string of_limit(uint64_t used, uint64_t limit) {
   return limit == 0 ? with_separators(used)
@@ -291,7 +306,7 @@ std::string format_status(const Json& status, size_t width) {
     out += fmt::format(", started {} times", number(status, "boots"));
   out += "\n\n" + ports_text(status, width) + trouble_text(status) + bridge_text(status, width) +
          lcores_text(status, width) + aggregator_text(status) + drops_text(status, width) +
-         tenants_text(status, width) + jobs_text(status, width);
+         tenants_text(status, width) + jobs_text(status, width) + trees_text(status, width);
   return wrapped(out, width);
 }
 

@@ -70,6 +70,9 @@ def full(second):
         5, "late", 1000, waiting_for=[1], waiting_for_peers=["pid 4711"], oldest_fragment=7,
         oldest_operation="operation 3: allreduce of 1,048,576 float32, sum"),
         job(6, "joins", 0, state="joining", joined=[0, 1], missing=[2, 3])]
+    made["jobs"][0]["tree"] = {
+        "above": {"url": "tls:spine-1.a-long-domain.example:7583", "state": "running", "text": ""},
+        "below": [{"peer": "10.0.1.254", "ranks": [*range(64), 70], "state": "running"}, {"peer": "", "ranks": [65], "state": "joining"}]}
     return made
 
 
@@ -219,6 +222,15 @@ def check_problems(browser):
     assert tops == sorted(tops), tops
 
 
+def check_trees(browser):
+    """Shown where a job is in a tree, and only there."""
+    wait_until("a tree", lambda: browser.ask("document.getElementById('trees').checkVisibility()"))
+    assert rows(browser, "trees") == [
+        ["uid:1000/zz", "above", "tls:spine-1.a-long-domain.example:7583", "–", "running"],
+        ["uid:1000/zz", "below", "10.0.1.254", "ranks 0-63, 70", "running"],
+        ["uid:1000/zz", "below", "–", "rank 65", "joining"]], rows(browser, "trees")
+
+
 def check_load(browser, pretender, width):
     """What stands there does not move when the first answers come, and the first rate is a line."""
     pretender.silent.set()
@@ -243,9 +255,11 @@ def main(*options):
         assert browser.ask("document.title") == "node7 · INA switch"
         check_waiting(browser)
         check_traffic(browser)
+        assert not browser.ask("document.getElementById('trees').checkVisibility()")
         check_looks(browser, "quiet", shots)
         pretender.make = full
         check_problems(browser)
+        check_trees(browser)
         check_order(browser, pretender)
         check_looks(browser, "full", shots)
         assert not browser.exceptions, browser.exceptions

@@ -28,6 +28,7 @@
 namespace ina::cli {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Json = nlohmann::json;
@@ -96,6 +97,16 @@ TEST(FormatStatus, ShowsWhatIsForwarded) {
   EXPECT_THAT(text,
               HasSubstr("uplink   down      1,000       77  2,000     1.0 MiB     5         6\n"));
   EXPECT_THAT(text, HasSubstr("12 of 8,192 addresses known, 3 moved, 4 found no room\n"));
+}
+
+TEST(FormatStatus, TreesHaveARowForEachOtherSwitch) {
+  Json status = sample();
+  EXPECT_THAT(format_status(status), Not(HasSubstr("TREE OF JOB")));
+  Json& tree = status["jobs"][0]["tree"];
+  tree["above"] = {{"url", "tcp:10.9.9.9:7583"}, {"state", "running"}, {"text", ""}};
+  tree["below"] = {{{"peer", "10.0.1.254"}, {"ranks", {2, 3}}, {"state", "away"}}};
+  EXPECT_THAT(format_status(status), ContainsRegex("above +tcp:10.9.9.9:7583 +running"));
+  EXPECT_THAT(format_status(status), ContainsRegex("below +10.0.1.254 +ranks 2, 3 +away"));
 }
 
 TEST(FormatStatus, SaysVersionAndUptime) {

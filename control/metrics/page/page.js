@@ -35,7 +35,14 @@ const count = (number) => Math.round(number).toLocaleString("en");
 const shown = (text) => text.replace(/[\p{C}\p{Zl}\p{Zp}]/gu,
   (one) => `\\u{${one.codePointAt(0).toString(16)}}`);
 const rate = (number) => number === null ? "–" : number > 0 && number < 10 ? number.toFixed(1) : count(number);
-const ranks = (list) => (list.length === 1 ? "rank " : "ranks ") + list.join(", ");
+// Of many, those that follow each other are "0-63", as everywhere.
+function ranks(list) {
+  const runs = [];
+  for (const rank of list)
+    if (list.length > 16 && runs.at(-1)?.[1] === rank - 1) runs.at(-1)[1] = rank;
+    else runs.push([rank, rank]);
+  return (list.length === 1 ? "rank " : "ranks ") + runs.map(([first, last]) => first === last ? first : `${first}-${last}`).join(", ");
+}
 
 function bytes(number) {
   if (number === null) return "–";
@@ -200,6 +207,15 @@ function showJobs(now, rates) {
   const present = new Set(now.jobs.map((job) => job.id));
   for (const map of [trends, colours])
     for (const id of map.keys()) if (!present.has(id)) map.delete(id);
+}
+
+// The other switches of jobs in trees.
+function showTrees(now) {
+  const rows = now.jobs.flatMap((job) => [
+    ...(job.tree?.above ? [[label(job), "above", job.tree.above.url, "–", job.tree.above.state]] : []),
+    ...(job.tree?.below ?? []).map((below) => [label(job), "below", below.peer || "–", ranks(below.ranks), below.state])]);
+  table("trees", rows.slice(0, MOST_JOBS));
+  $("trees-section").hidden = rows.length === 0;
 }
 
 function whomFor(job) {
@@ -434,6 +450,7 @@ function take(status) {
   showFigures(status, rates);
   showProblems(status);
   showJobs(status, rates);
+  showTrees(status);
   showPorts(status, rates);
   showLoops(status, rates);
   showDrops(status, rates);
