@@ -284,6 +284,7 @@ void Ascent::pass_by(ShardJob& job, Seq seq, const RxPacket& packet, Verdict& ve
   shard_.advance(job, seq);
   TreeRow& row = row_of(job, seq);
   if (row.state == State::kWhole) row.state = State::kElsewhere;
+  job.parked.forget(shard_.number_of(seq), job.counters);
   job.note_result(seq);
   Emission& bare = verdict.add(Emission::To::kHolders, packet.job);
   bare.message = packet.message;

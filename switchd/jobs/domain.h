@@ -10,6 +10,7 @@
 #include "aggregator/packet.h"
 #include "aggregator/tree_row.h"
 #include "io/shm/region.h"
+#include "switchd/memory/handles.h"
 #include "wire/worker_set.h"
 
 namespace ina::switchd {
@@ -21,6 +22,7 @@ struct Domain {
   /// empty: members are numbered as ranks.
   std::vector<uint8_t> member_of;
   io::shm::Region results;
+  Handles::Share share;  ///< of what is made for it
 
   // By lane; read and written by the lane.
   std::vector<std::vector<WorkerSet>> seen;

@@ -57,7 +57,7 @@ Result<JobId> GroupMaker::take(const Job& job, const std::vector<uint32_t>& rank
   };
   if (auto room = check_room(job); !room) return failed(room.error());
   const SavedJob fresh = new_group(job, ranks);
-  const auto places = jobs_.free_places(fresh.workers, fresh.spread);
+  const auto places = jobs_.free_places(domains_of(fresh));
   if (!places) return failed(places.error());
   auto group = job_of(fresh, *places);
   if (auto taken = resources_.take_for_group(*group, job, above ? above->window : 0); !taken)

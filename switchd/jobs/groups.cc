@@ -37,9 +37,10 @@ void Groups::on_join(Client& line, uint32_t channel, const request::Join& join) 
                                            group->name, value(line.rank)));
   auto way = ports_.choose(place.peer, join.member.reach);
   if (way && group->spread) {
-    const uint32_t number = group->free_number();
-    if (number == kMaxWorkers) way = fail(INA_ERR_REFUSED, no_number_text(*group));
-    group->members[rank].number = number;
+    if (const auto number = placement_.number_for(*group); number)
+      group->members[rank].number = *number;
+    else
+      way = tl::unexpected(number.error());
   }
   const Result<void> taken =
       way ? placement_.take(place, *group, Rank{static_cast<uint16_t>(rank)}, std::move(*way))

@@ -74,12 +74,12 @@ struct Job {
     uint64_t bytes() const { return uint64_t{units} * wire::kTargetUnitBytes; }
   };
   std::string name;
-  /// Its workers may be at several switches. It has one domain then, whose members are the workers
-  /// of this switch and the switches below.
+  /// Its workers may be at several switches. Members of its domains are the workers of this switch
+  /// and the switches below then, in the order in which they came.
   bool spread = false;
   std::vector<std::unique_ptr<Below>> below;
   std::unique_ptr<Above> above;  ///< nullptr: all its workers are here or below, or not known yet
-  /// One, or those of its workers, 64 each, and then their root.
+  /// One, or those of its members, 64 each, and then their root.
   std::vector<Domain> domains;
   JobId id{};
   JobId root{};                      ///< of a group: the job whose workers are in it; 0: it is none
@@ -149,25 +149,28 @@ struct Job {
       if (worker.client) visit(*worker.client);
     });
   }
-  /// How many domains a job of so many workers has.
-  static uint32_t domains_for(uint32_t workers, bool spread) {
-    return spread || workers <= kMaxWorkers ? 1 : (workers + kMaxWorkers - 1) / kMaxWorkers + 1;
+  /// How many domains a job with so many members at this switch has.
+  static uint32_t domains_for(size_t members) {
+    return members <= kMaxWorkers
+               ? 1
+               : static_cast<uint32_t>((members + kMaxWorkers - 1) / kMaxWorkers) + 1;
   }
   /// By which others find it.
   aggregator::JobIndex index() const { return domains.front().index; }
   bool is_wide() const { return domains.size() > 1; }
-  /// Of a wide job: above the domains of its workers.
+  /// Of a wide job: above the domains of its members; otherwise the only one.
   const Domain& root_domain() const { return domains.back(); }
-  /// Those of workers.
+  /// Those of workers, and of switches below.
   std::span<const Domain> workers_domains() const {
     return std::span(domains).first(is_wide() ? domains.size() - 1 : 1);
   }
-  Domain& domain_of(Rank rank) { return domains[is_wide() ? value(rank) / kMaxWorkers : 0]; }
+  /// Among the members of this switch.
+  uint32_t number_of(Rank rank) const { return spread ? at(rank).number : value(rank); }
+  Domain& domain_of(Rank rank) { return domains[is_wide() ? number_of(rank) / kMaxWorkers : 0]; }
   LanePlace lane_place(Rank rank) const {
     if (rank == kServerPlace) return {index(), kFallbackRank};
-    if (spread) return {index(), Rank{static_cast<uint16_t>(at(rank).number)}};
-    return {domains[value(rank) / kMaxWorkers].index,
-            Rank{static_cast<uint16_t>(value(rank) % kMaxWorkers)}};
+    const uint32_t number = number_of(rank);
+    return {domains[number / kMaxWorkers].index, Rank{static_cast<uint16_t>(number % kMaxWorkers)}};
   }
   /// The workers that are members of one of its domains, or below them.
   RankSet ranks_of(aggregator::JobIndex domain, WorkerSet those_members) const {
@@ -198,34 +201,40 @@ struct Job {
       members[value(rank)].attached = true;
     }
   }
-  /// The lowest number that no member of a spread job has. kMaxWorkers: there is none.
-  uint32_t free_number() {
-    WorkerSet taken;
+  /// The lowest number that no member of a spread job has.
+  uint32_t free_number() const {
+    RankSet taken;
     for_each_place([&](Rank, const Worker& worker) {
       if (worker.client) taken.insert(Rank{static_cast<uint16_t>(worker.number)});
     });
     uint32_t number = 0;
-    while (number < kMaxWorkers && taken.contains(Rank{static_cast<uint16_t>(number)})) ++number;
+    while (number < kMaxRanks && taken.contains(Rank{static_cast<uint16_t>(number)})) ++number;
     return number;
   }
   /// Of a spread job, all of whose members are known: says which ranks are below which of them.
   /// False: one has left again, and so their numbers have a gap.
   bool settle() {
-    Domain& domain = domains.front();
-    domain.member_of.assign(workers, aggregator::TreePlace::kElsewhere);
-    WorkerSet numbers;
+    for (Domain& domain : domains) {
+      domain.member_of.assign(workers, aggregator::TreePlace::kElsewhere);
+      domain.members = 0;
+    }
+    RankSet numbers;
     for_each_place([&](Rank place, const Worker& worker) {
       numbers.insert(Rank{static_cast<uint16_t>(worker.number)});
+      const uint32_t at = worker.number / kMaxWorkers;
       const auto set = [&](Rank rank) {
-        domain.member_of[value(rank)] = static_cast<uint8_t>(worker.number);
+        domains[at].member_of[value(rank)] = static_cast<uint8_t>(worker.number % kMaxWorkers);
+        if (is_wide()) domains.back().member_of[value(rank)] = static_cast<uint8_t>(at);
       };
       if (const Below* const one = below_at(place))
         for (const Rank rank : one->ranks) set(rank);
       else
         set(place);
+      ++domains[at].members;
     });
-    domain.members = numbers.size();
-    return numbers == WorkerSet::first(domain.members);
+    if (is_wide()) domains.back().members = static_cast<uint32_t>(domains.size() - 1);
+    return numbers == RankSet::first(numbers.size()) &&
+           domains.size() == domains_for(numbers.size());
   }
   /// Where `client` has its place; nullptr: it has none.
   static Worker* of(const Client& client) {

@@ -21,7 +21,7 @@ Result<Job*> JobMaker::admit(const SavedJob& fresh, scheduler::JobRequest reques
   if (const uint32_t running = jobs_.jobs(); running >= config_.max_jobs)
     return refused(INA_ERR_REFUSED,
                    fmt::format("the switch runs {} jobs already (switch.max_jobs)", running));
-  const auto places = jobs_.free_places(fresh.workers, fresh.spread);
+  const auto places = jobs_.free_places(domains_of(fresh));
   if (!places) return refused(places.error().status, places.error().text);
   auto job = job_of(fresh, *places);
   if (auto taken = resources_.take(*job, std::move(request), window_bytes); !taken)

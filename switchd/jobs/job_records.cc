@@ -91,7 +91,7 @@ SavedJob saved_of(const Job& job, const Moment& now) {
 namespace {
 
 /// The domains of workers take 64 each, in the order of their ranks, and the root has them all.
-std::vector<Domain> domains_of(uint32_t workers, std::span<const aggregator::JobIndex> places) {
+std::vector<Domain> domains_at(std::span<const aggregator::JobIndex> places, uint32_t workers) {
   std::vector<Domain> domains(places.size());
   for (size_t i = 0; i < places.size(); ++i) domains[i].index = places[i];
   if (domains.size() == 1) {
@@ -113,11 +113,15 @@ std::vector<Domain> domains_of(uint32_t workers, std::span<const aggregator::Job
 
 }  // namespace
 
+uint32_t domains_of(const SavedJob& saved) {
+  return Job::domains_for(saved.spread ? saved.tree_members.size() : saved.workers);
+}
+
 std::unique_ptr<Job> job_of(const SavedJob& saved, std::span<const aggregator::JobIndex> places) {
   auto job = std::make_unique<Job>();
   job->name = saved.name;
   job->spread = saved.spread;
-  job->domains = domains_of(saved.workers, places);
+  job->domains = domains_at(places, saved.workers);
   job->id = JobId{saved.id};
   job->key = saved.key;
   job->uid = saved.uid;

@@ -21,8 +21,10 @@ struct Moment {
 
 /// The record with which the next switch goes on with the job.
 SavedJob saved_of(const Job& job, const Moment& now);
-/// The job of an entry, in kJoining, but for its grant and its reservation. `places`:
-/// Job::domains_for() of them.
+/// How many domains the job of an entry has.
+uint32_t domains_of(const SavedJob& saved);
+/// The job of an entry, in kJoining, but for its grant and its reservation. `places`: of its
+/// domains.
 std::unique_ptr<Job> job_of(const SavedJob& saved, std::span<const aggregator::JobIndex> places);
 /// Until when the job of the entry is reserved; 0: it is not, because it has begun.
 Nanos reserved_until(const SavedJob& saved, const Moment& now);

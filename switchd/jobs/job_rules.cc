@@ -64,7 +64,8 @@ uint64_t JobRules::memory_bytes(const Job& job) const {
   const io::shm::Geometry geometry = this->geometry(job.grant);
   const TableWords words = table_words(job);
   const Home home = home_for(job);
-  const uint32_t members = job.spread ? std::min(job.workers, kMaxWorkers) : job.workers;
+  const auto room = static_cast<uint32_t>(kMaxWorkers * job.workers_domains().size());
+  const uint32_t members = std::min(job.workers, room);
   const uint64_t endpoints = members + (home == Home::kDedicated ? 1 : 0);
   const uint64_t domain_bytes = io::shm::result_region_bytes(geometry) +
                                 (words.seen * sizeof(WorkerSet) + words.ring * sizeof(uint64_t) +

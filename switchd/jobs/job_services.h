@@ -45,7 +45,8 @@ struct JobServices {
         offers(control.jobs, control.connections),
         wait_reasons(control.rules, control.lanes),
         ports(control.config, control.lanes, control.resources),
-        placement(control.config, control.rules, control.resources, control.connections),
+        placement(control.config, control.rules, control.jobs, control.resources,
+                  control.connections),
         identification(control.credentials, control.jobs, control.connections) {}
 
   JobRecords records;

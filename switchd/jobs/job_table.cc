@@ -9,9 +9,7 @@
 
 namespace ina::switchd {
 
-Result<std::vector<aggregator::JobIndex>> JobTable::free_places(uint32_t workers,
-                                                                bool spread) const {
-  const uint32_t needed = Job::domains_for(workers, spread);
+Result<std::vector<aggregator::JobIndex>> JobTable::free_places(uint32_t needed) const {
   std::vector<aggregator::JobIndex> found;
   for (size_t place = 0; place < domains_.size() && found.size() < needed; ++place)
     if (!domains_[place]) found.push_back(static_cast<aggregator::JobIndex>(place));
@@ -27,9 +25,13 @@ Job& JobTable::add(std::unique_ptr<Job> job) {
   auto& place = places_[job->index()];
   assert(!place);
   place = std::move(job);
-  for (const Domain& domain : place->domains) domains_[domain.index] = place.get();
+  note_domains(*place);
   used_ = std::max<size_t>(used_, place->index() + 1);
   return *place;
+}
+
+void JobTable::note_domains(Job& job) {
+  for (const Domain& domain : job.domains) domains_[domain.index] = &job;
 }
 
 void JobTable::remove(const Job& job) {

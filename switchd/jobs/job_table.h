@@ -19,11 +19,12 @@ class JobTable {
   /// `places`: for all domains of jobs and groups together.
   explicit JobTable(size_t places) : places_(places), domains_(places) {}
 
-  /// Places for the domains of the next job, which has so many workers. Error: a sentence.
-  Result<std::vector<aggregator::JobIndex>> free_places(uint32_t workers,
-                                                        bool spread = false) const;
+  /// Places for so many domains. Error: a sentence.
+  Result<std::vector<aggregator::JobIndex>> free_places(uint32_t domains) const;
   /// At the place of its index.
   Job& add(std::unique_ptr<Job> job);
+  /// The job, which is here, has more domains than before.
+  void note_domains(Job& job);
   void remove(const Job& job);
 
   /// The job that has this domain; nullptr: the place is free.

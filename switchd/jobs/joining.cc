@@ -35,13 +35,6 @@ std::string difference(const Job& job, const request::Join& join) {
   return text;
 }
 
-std::string no_number_text(const Job& job) {
-  return fmt::format(
-      "job '{}' has {} members at this switch, as many as there are bits for them: let some of its "
-      "workers join at other switches of the tree",
-      job.name, kMaxWorkers);
-}
-
 namespace {
 
 /// True if a worker of the job has closed its connection, and the switch has not noticed yet.
@@ -84,10 +77,9 @@ void Joining::on_join(Client& client, const request::Join& join) {
   if (job.members_present().empty()) job.settings = join.settings;
   const Rank rank{static_cast<uint16_t>(member.rank)};
   if (job.spread) {
-    const uint32_t number = job.free_number();
-    if (number == kMaxWorkers)
-      return connections_.refuse(client, INA_ERR_REFUSED, no_number_text(job));
-    job.at(rank).number = number;
+    const auto number = placement_.number_for(job);
+    if (!number) return connections_.refuse(client, number.error());
+    job.at(rank).number = *number;
   }
   placement_.place(client, job, rank, std::move(*way));
 }

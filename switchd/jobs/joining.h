@@ -21,8 +21,6 @@ Result<void> check(const control::request::Member& member);
 /// How a member's settings differ from those of the workers that are there; empty: they do not. One
 /// that only one side knows is no difference: the other's library is older.
 std::string difference(const Job& job, const control::request::Join& join);
-/// Why a spread job takes no more members at this switch.
-std::string no_number_text(const Job& job);
 
 class Joining {
  public:

@@ -28,7 +28,8 @@ namespace {
 /// The members of a domain, and those below them: `visit(member, worker)`.
 void for_each_member(const Job& job, const Domain& domain, auto&& visit) {
   job.for_each_place([&](Rank place, const Job::Worker& worker) {
-    const uint32_t member = job.below_at(place) ? worker.number : domain.member_at(value(place));
+    const Job::Below* const below = job.below_at(place);
+    const uint32_t member = domain.member_at(value(below ? *below->ranks.begin() : place));
     if (member != aggregator::TreePlace::kElsewhere) visit(member, worker);
   });
 }
@@ -65,19 +66,19 @@ void LaneJobs::set_held(const Job& job, Rank rank) {
 }
 
 void LaneJobs::set_parent_epoch(const Job& job, uint32_t epoch) {
-  lanes_.run(command::SetParentEpoch{job.index(), epoch});
+  lanes_.run(command::SetParentEpoch{job.root_domain().index, epoch});
 }
 
 std::vector<Seq> LaneJobs::held(const Job& job) {
   std::vector<Seq> held;
-  for (const auto& command : lanes_.run(command::FindHeld{job.index()}))
+  for (const auto& command : lanes_.run(command::FindHeld{job.root_domain().index}))
     held.insert(held.end(), command.held.begin(), command.held.end());
   std::ranges::sort(held);
   return held;
 }
 
 void LaneJobs::detach_above(const Job& job) {
-  lanes_.run(command::Detach{job.index(), kFallbackRank});
+  lanes_.run(command::Detach{job.root_domain().index, kFallbackRank});
 }
 
 void LaneJobs::remove(const Job& job) {
@@ -96,7 +97,7 @@ void LaneJobs::detach(const Job& job, Rank rank) {
 Result<void> LaneJobs::attach_above(const Job& job, uint32_t frame_port) {
   const control::answer::Place& place = job.above->joined.place;
   return lanes_.run_each_all([&](uint32_t lane) {
-    return command::AttachFrame{.job = job.index(),
+    return command::AttachFrame{.job = job.root_domain().index,
                                 .rank = kFallbackRank,
                                 .frame_port = frame_port,
                                 .address = address_of_lane(*place.address, lane),

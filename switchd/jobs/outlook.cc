@@ -24,7 +24,7 @@ class Successor {
   Result<void> take(const Job& job, const SavedJob& saved) {
     if (auto reached = check_reach(job); !reached) return reached;
     if (auto fits = readmission_.check(saved); !fits) return fits;
-    const auto places = jobs_.free_places(saved.workers, saved.spread);
+    const auto places = jobs_.free_places(domains_of(saved));
     if (!places) return tl::unexpected(places.error());
     auto again = job_of(saved, *places);
     auto grant = readmit(next_, rules_.lanes(), admission_, *again, saved);

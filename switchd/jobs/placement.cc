@@ -18,6 +18,18 @@ void Placement::place(Client& client, Job& job, Rank rank, Way way) {
     connections_.refuse(client, taken.error());
 }
 
+Result<uint32_t> Placement::number_for(Job& job) {
+  const uint32_t number = job.free_number();
+  const auto domains = static_cast<uint32_t>(job.domains.size());
+  const uint32_t needed = Job::domains_for(number + 1);
+  if (domains >= needed) return number;
+  const auto places = jobs_.free_places(needed - domains);
+  if (!places) return tl::unexpected(places.error());
+  if (auto grown = resources_.grow(job, *places); !grown) return tl::unexpected(grown.error());
+  jobs_.note_domains(job);
+  return number;
+}
+
 Result<void> Placement::take(Client& client, Job& job, Rank rank, Way way) {
   Job::Worker& worker = job.at(rank);
   answer::Joined reply{

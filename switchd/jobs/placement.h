@@ -9,6 +9,7 @@
 #include "switchd/conductor_config.h"
 #include "switchd/connections.h"
 #include "switchd/jobs/job_rules.h"
+#include "switchd/jobs/job_table.h"
 #include "switchd/memory/resources.h"
 #include "switchd/ports/way.h"
 
@@ -17,9 +18,16 @@ namespace ina::switchd {
 class Placement {
  public:
   /// All of them must outlive it.
-  Placement(const ConductorConfig& config, const JobRules& rules, Resources& resources,
-            Connections& connections)
-      : config_(config), rules_(rules), resources_(resources), connections_(connections) {}
+  Placement(const ConductorConfig& config, const JobRules& rules, JobTable& jobs,
+            Resources& resources, Connections& connections)
+      : config_(config),
+        rules_(rules),
+        jobs_(jobs),
+        resources_(resources),
+        connections_(connections) {}
+
+  /// The number of one more member of a spread job, which has one more domain for it if need be.
+  Result<uint32_t> number_for(Job& job);
 
   /// Gives the worker its place, and tells it; or refuses it.
   void place(Client& client, Job& job, Rank rank, Way way);
@@ -37,6 +45,7 @@ class Placement {
 
   const ConductorConfig& config_;
   const JobRules& rules_;
+  JobTable& jobs_;
   Resources& resources_;
   Connections& connections_;
 };

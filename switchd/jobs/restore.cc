@@ -34,7 +34,7 @@ std::vector<LostJob> Restore::run(const Moment& now) {
 
 Result<Job*> Restore::restore(const SavedJob& saved, const Moment& now) {
   if (auto fits = readmission_.check(saved); !fits) return tl::unexpected(fits.error());
-  const auto places = jobs_.free_places(saved.workers, saved.spread);
+  const auto places = jobs_.free_places(domains_of(saved));
   if (!places) return tl::unexpected(places.error());
   auto job = job_of(saved, *places);
   if (auto taken = resources_.retake(*job, saved); !taken) return tl::unexpected(taken.error());

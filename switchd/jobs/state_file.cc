@@ -184,7 +184,7 @@ T number(const Json& json, const char* field, uint64_t low, uint64_t high) {
 /// above, and numbers have no gaps.
 bool are_members(const SavedJob& job) {
   RankSet all;
-  WorkerSet numbers;
+  RankSet numbers;
   uint32_t ranks = 0;
   for (const SavedJob::Member& member : job.tree_members) {
     const auto own = ranks_of_runs(member.ranks, job.workers);
@@ -194,8 +194,7 @@ bool are_members(const SavedJob& job) {
     numbers.insert(Rank{static_cast<uint16_t>(member.number)});
   }
   return ranks == all.size() && (ranks == job.workers) == (job.above_id == 0) &&
-         job.tree_members.size() <= kMaxWorkers &&
-         numbers == WorkerSet::first(static_cast<uint32_t>(job.tree_members.size()));
+         numbers == RankSet::first(static_cast<uint32_t>(job.tree_members.size()));
 }
 
 SavedJob job_of(const Json& json) {
@@ -239,7 +238,7 @@ SavedJob job_of(const Json& json) {
   if (json.contains("spread")) {
     job.spread = json.at("spread").get<bool>();
     for (const Json& member : json.at("tree_members"))
-      job.tree_members.push_back({number<uint32_t>(member, "number", 0, kMaxWorkers - 1),
+      job.tree_members.push_back({number<uint32_t>(member, "number", 0, kMaxRanks - 1),
                                   member.at("ranks").get<std::vector<uint32_t>>(),
                                   number<uint64_t>(member, "key", 0, UINT64_MAX)});
     job.above_id = number<uint32_t>(json, "above_id", 0, UINT32_MAX);

@@ -70,12 +70,12 @@ Result<Way> SwitchesBelow::way_of(const control::PeerCredentials& peer,
 
 /// Gives the switch a place as one more member.
 Result<void> SwitchesBelow::add(Client& client, Job& job, const RankSet& ranks, Way way) {
-  const uint32_t number = job.free_number();
-  if (number == kMaxWorkers) return fail(INA_ERR_REFUSED, no_number_text(job));
+  const auto number = placement_.number_for(job);
+  if (!number) return tl::unexpected(number.error());
   const Rank place = Job::place_below(job.below.size());
   job.below.push_back(std::make_unique<Job::Below>());
   job.below.back()->key = random_u64();
-  job.below.back()->place.number = number;
+  job.below.back()->place.number = *number;
   if (auto taken = placement_.take(client, job, place, std::move(way)); !taken) {
     job.below.pop_back();
     return taken;

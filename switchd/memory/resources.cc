@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <new>
 
 #include "switchd/jobs/readmission.h"
@@ -119,54 +120,64 @@ Result<void> Resources::take_for_group(Job& group, const Job& parent, uint32_t w
 Result<void> Resources::take_rest(Job& job) {
   job.home = rules_.home_for(job);
   job.geometry = rules_.geometry(job.grant);
-  auto taken = take_tables(job);
-  if (taken) taken = take_handles(job);
-  if (taken) taken = make_results(job);
+  auto taken = charge(job, rules_.memory_bytes(job));
+  for (Domain& domain : job.domains)
+    if (taken) taken = make(job, domain);
+  // The fallback server's connection is not among those that the workers share.
+  if (taken && job.home == Home::kDedicated) {
+    auto share = handles_.take(job.owner(), {0, 1}, mapper_.leaving());
+    if (!share) taken = tl::unexpected(share.error());
+    if (share) job.share = std::move(*share);
+  }
   if (taken) return {};
   admission_.release(job.owner(), job.workers, job.grant);
   return taken;
 }
 
-Result<void> Resources::make_results(Job& job) {
-  for (Domain& domain : job.domains) {
-    auto results = io::shm::make_region("ina-results", io::shm::result_region_bytes(job.geometry));
-    if (!results) return tl::unexpected(results.error());
-    domain.results = std::move(*results);
+Result<void> Resources::grow(Job& job, std::span<const aggregator::JobIndex> places) {
+  std::vector<Domain> more(places.size());
+  const uint64_t before = rules_.memory_bytes(job);
+  for (size_t i = 0; i < more.size(); ++i) {
+    more[i].index = places[i];
+    if (auto made = make(job, more[i]); !made) return made;
   }
-  return {};
+  const auto roots = job.is_wide() ? 1 : 0;
+  const auto at =
+      job.domains.insert(job.domains.end() - roots, std::make_move_iterator(more.begin()),
+                         std::make_move_iterator(more.end()));
+  auto charged = charge(job, rules_.memory_bytes(job) - before);
+  if (!charged) job.domains.erase(at, job.domains.end() - roots);
+  return charged;
 }
 
-Result<void> Resources::take_tables(Job& job) {
-  const JobRules::TableWords words = rules_.table_words(job);
-  if (auto taken = charge(job, rules_.memory_bytes(job)); !taken) return taken;
-  try {
-    for (Domain& domain : job.domains) {
-      domain.seen.assign(rules_.lanes(), std::vector<WorkerSet>(words.seen));
-      domain.placed.assign(rules_.lanes(), std::vector<uint64_t>(words.ring));
-      domain.parked.assign(rules_.lanes(), std::vector<uint8_t>(words.parked));
-      domain.given.assign(rules_.lanes(), std::vector<aggregator::GivenResult>(words.given));
-      domain.rows.assign(rules_.lanes(), std::vector<aggregator::TreeRow>(words.rows));
-      domain.holders.assign(rules_.lanes(), std::vector<WorkerSet>(words.rows));
-    }
-  } catch (const std::bad_alloc&) {
-    return fail(INA_ERR_NO_MEMORY, "the switch is out of memory for its tables");
-  }
-  return {};
-}
-
-/// Takes the mappings and descriptors that a job needs beside its workers' own.
-Result<void> Resources::take_handles(Job& job) {
-  const auto lanes = rules_.lanes();
+/// What a domain needs, but for its memory's charge.
+Result<void> Resources::make(const Job& job, Domain& domain) {
+  if (auto taken = take_tables(job, domain); !taken) return taken;
+  const uint32_t lanes = rules_.lanes();
   const uint64_t words = aggregator::JobSpec::seen_words(job.grant.window, lanes);
   const bool large = words * sizeof(WorkerSet) >= kLargeTableBytes || job.home == Home::kSpill;
   const uint64_t tables = kTables + (job.home == Home::kTree ? kTablesOfTree : 0);
-  const uint64_t mappings = job.domains.size() * (1 + (large ? tables * lanes : 0));
-  // The fallback server's connection is not among those that the workers share.
-  const uint64_t connections = job.home == Home::kDedicated ? 1 : 0;
-  auto share =
-      handles_.take(job.owner(), {mappings, job.domains.size() + connections}, mapper_.leaving());
+  auto share = handles_.take(job.owner(), {1 + (large ? tables * lanes : 0), 1}, mapper_.leaving());
   if (!share) return tl::unexpected(share.error());
-  job.share = std::move(*share);
+  domain.share = std::move(*share);
+  auto results = io::shm::make_region("ina-results", io::shm::result_region_bytes(job.geometry));
+  if (!results) return tl::unexpected(results.error());
+  domain.results = std::move(*results);
+  return {};
+}
+
+Result<void> Resources::take_tables(const Job& job, Domain& domain) const {
+  const JobRules::TableWords words = rules_.table_words(job);
+  try {
+    domain.seen.assign(rules_.lanes(), std::vector<WorkerSet>(words.seen));
+    domain.placed.assign(rules_.lanes(), std::vector<uint64_t>(words.ring));
+    domain.parked.assign(rules_.lanes(), std::vector<uint8_t>(words.parked));
+    domain.given.assign(rules_.lanes(), std::vector<aggregator::GivenResult>(words.given));
+    domain.rows.assign(rules_.lanes(), std::vector<aggregator::TreeRow>(words.rows));
+    domain.holders.assign(rules_.lanes(), std::vector<WorkerSet>(words.rows));
+  } catch (const std::bad_alloc&) {
+    return fail(INA_ERR_NO_MEMORY, "the switch is out of memory for its tables");
+  }
   return {};
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 
 #include "scheduler/admission.h"
@@ -34,6 +35,8 @@ class Resources {
   /// smaller that its memory is a small part of its owner's remaining limit.
   /// `window`: as the switch above has it; 0: there is none.
   Result<void> take_for_group(Job& group, const Job& parent, uint32_t window = 0);
+  /// Takes those of one more domain for members of a spread job, and of a root if it has none yet.
+  Result<void> grow(Job& job, std::span<const aggregator::JobIndex> places);
   /// Resources that its workers still have stay charged.
   void give_back(Job& job);
 
@@ -66,9 +69,8 @@ class Resources {
  private:
   Result<void> take_rest(Job& job);
   Result<void> charge(Job& job, uint64_t bytes);
-  Result<void> take_tables(Job& job);
-  static Result<void> make_results(Job& job);
-  Result<void> take_handles(Job& job);
+  Result<void> make(const Job& job, Domain& domain);
+  Result<void> take_tables(const Job& job, Domain& domain) const;
   void hold(const std::string& owner, io::shm::Region region);
   void credit_held(size_t most);
 

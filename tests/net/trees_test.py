@@ -118,6 +118,22 @@ class TreesTest(unittest.TestCase):
         _, leaves = self.two_levels(4)
         self.assert_all_say("ok ", self.workers(GRID_WORKER, leaves, 20000, each=32))
 
+    def test_more_than_64_members_at_each_of_two_switches(self):
+        root, leaves = self.two_levels(1)
+        self.assert_all_say("ok ", self.workers(GRID_WORKER, [root, *leaves], 20000, each=66))
+        workers = self.workers(LOAD_WORKER, [root, *leaves], 3000, -1, each=66)
+        for down in (leaves[0], root):
+            self.await_state("running", root, *leaves)
+            time.sleep(0.3)
+            down.stop(signal.SIGKILL)
+            down.start()
+        self.await_state("running", root, *leaves)
+        time.sleep(0.3)
+        workers.processes[0].send_signal(signal.SIGTERM)
+        self.assert_all_say("INA_OK", workers)
+        for switch in (root, *leaves):
+            wait_until("the job to end", lambda switch=switch: not self.job(switch))
+
     def test_others_run_ahead_of_a_slow_worker(self):
         _, leaves = self.two_levels(2, more="straggler: {help: leader, run_ahead: 4 MiB, patience: 1 ms}")
         self.assert_all_say("ok ", self.workers(GRID_WORKER, leaves, 20000, each=2))

@@ -104,7 +104,7 @@ TEST(FormatStatus, TreesHaveARowForEachOtherSwitch) {
   EXPECT_THAT(format_status(status), Not(HasSubstr("TREE OF JOB")));
   Json& tree = status["jobs"][0]["tree"];
   tree["above"] = {{"url", "tcp:10.9.9.9:7583"}, {"state", "running"}, {"text", ""}};
-  tree["below"] = {{{"peer", "10.0.1.254"}, {"ranks", {2, 3}}, {"state", "away"}}};
+  tree["below"] = {{{"peer", "10.0.1.254"}, {"ranks", {2u, 3u}}, {"state", "away"}}};
   EXPECT_THAT(format_status(status), ContainsRegex("above +tcp:10.9.9.9:7583 +running"));
   EXPECT_THAT(format_status(status), ContainsRegex("below +10.0.1.254 +ranks 2, 3 +away"));
 }

@@ -96,6 +96,31 @@ TEST(JobRecords, ASpreadJobComesBackWithItsSwitches) {
   EXPECT_EQ(saved.above_key, 6u);
 }
 
+TEST(JobRecords, ASpreadJobOfMoreThan64MembersHasItsDomainsAgain) {
+  SavedJob saved = saved_of(sample(), kNow);
+  saved.workers = 90;
+  saved.spread = true;
+  EXPECT_EQ(domains_of(saved), 1u) << "nobody has come yet";
+  // Ranks 0 to 63 and 70 are here, 80 to 89 at a switch below, the rest above.
+  for (uint32_t rank = 0; rank < 64; ++rank)
+    saved.tree_members.push_back({rank, {rank, rank + 1}, 0});
+  EXPECT_EQ(domains_of(saved), 1u);
+  saved.tree_members.push_back({64, {80, 90}, 77});
+  saved.tree_members.push_back({65, {70, 71}, 0});
+  ASSERT_EQ(domains_of(saved), 3u);
+  const auto back = job_of(saved, std::array<aggregator::JobIndex, 3>{3, 5, 6});
+  EXPECT_EQ(back->lane_place(Rank{63}).job, 3u);
+  EXPECT_EQ(back->lane_place(Rank{70}).job, 5u);
+  EXPECT_EQ(back->lane_place(Rank{70}).member, Rank{1});
+  EXPECT_EQ(back->lane_place(Job::place_below(0)).job, 5u);
+  EXPECT_EQ(back->ranks_of(5, WorkerSet::of(Rank{0})), RankSet::first(90) - RankSet::first(80));
+  EXPECT_EQ(back->ranks_of(6, WorkerSet::of(Rank{0})), RankSet::first(64));
+  EXPECT_EQ(back->ranks_of(6, WorkerSet::first(2)).size(), 75u);
+  EXPECT_EQ(back->root_domain().members, 2u);
+  back->state = Job::State::kRejoining;
+  EXPECT_EQ(saved_of(*back, kNow).tree_members.size(), 66u);
+}
+
 TEST(JobRecords, AReservationGoesOnOverARestartOfTheMachine) {
   Job job = sample();
   job.reserved_until = kNow.monotonic + 30 * kSecondNs;

@@ -71,7 +71,7 @@ TEST_F(JobTableTest, ATicketIsOneJobs) {
 }
 
 TEST_F(JobTableTest, AWideJobIsFoundByEachOfItsDomains) {
-  const auto places = table_.free_places(65);
+  const auto places = table_.free_places(Job::domains_for(65));
   ASSERT_TRUE(places) << places.error().text;
   EXPECT_EQ(places->size(), 3u) << "two for workers, and the root";
   SavedJob saved;
@@ -84,7 +84,7 @@ TEST_F(JobTableTest, AWideJobIsFoundByEachOfItsDomains) {
   EXPECT_EQ(wide.lane_place(Rank{64}).member, Rank{0});
   EXPECT_EQ(wide.ranks_of((*places)[1], WorkerSet::first(1)), RankSet::of(Rank{64}));
   EXPECT_EQ(wide.ranks_of((*places)[2], WorkerSet::of(Rank{0})), RankSet::first(64));
-  const auto too_many = table_.free_places(65);
+  const auto too_many = table_.free_places(Job::domains_for(65));
   ASSERT_FALSE(too_many);
   EXPECT_THAT(too_many.error().text, HasSubstr("1 of them free; it needs 3"));
   table_.remove(wide);

@@ -89,7 +89,8 @@ def _run_rank(pipe, rank, size, url, store, backend, timeout, function, argument
 
 
 class Ranks:
-    """Running ranks of `function(rank, size, *arguments)`. `environments`: variables by rank."""
+    """Running ranks of `function(rank, size, *arguments)`. `url`: of all, or a list by rank. `environments`:
+    variables by rank."""
 
     def __init__(self, folder, size, url, function, arguments=(), backend="ina",
                  timeout=GROUP_TIMEOUT, environments=None):
@@ -98,7 +99,8 @@ class Ranks:
         self.processes, self.pipes = [], []
         for rank in range(size):
             ours, theirs = _fork.Pipe(duplex=False)
-            process = _fork.Process(target=_run_rank, args=(theirs, rank, size, url, store, backend,
+            own = url[rank] if isinstance(url, list) else url
+            process = _fork.Process(target=_run_rank, args=(theirs, rank, size, own, store, backend,
                                                             timeout, function, arguments,
                                                             (environments or {}).get(rank, {})))
             process.start()
