@@ -9,6 +9,8 @@
 #include <chrono>
 #include <cstdio>
 #include <map>
+#include <span>
+#include <string_view>
 
 #include "commit.h"
 #include "common/command_line.h"
@@ -31,6 +33,7 @@ struct Options {
   uint64_t seed = 0, from = 0, count = 1;
   bool replays = false;  ///< one seed
   std::string without, collectives, json_file;
+  std::string meaning;  ///< the options that say what a seed means, as they were given
   Restrictions restrictions;
   bool residual = true, swarm = false, quiet = false, progress = false;
 };
@@ -97,6 +100,20 @@ bool switch_rule_off(Options& options) {
   return true;
 }
 
+/// All options but those that choose seeds and outputs.
+std::string meaning_of(std::span<char* const> arguments) {
+  std::string meaning;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string_view argument = arguments[i];
+    const std::string_view name = argument.substr(0, argument.find('='));
+    if (name == "--seed" || name == "--from" || name == "--count" || name == "--json")
+      i += name == argument ? 1 : 0;
+    else if (name != "--quiet" && name != "--progress")
+      meaning.append(" ").append(argument);
+  }
+  return meaning;
+}
+
 /// Draws the conclusions from the options that were given. False: they make no sense.
 bool complete(const command_line::App& app, Options& options) {
   Restrictions& restrictions = options.restrictions;
@@ -138,10 +155,11 @@ void add(Cell& cell, const Outcome& outcome) {
   cell.finished_s += static_cast<double>(outcome.finished_at) * 1e-9;
 }
 
-void print_violations(const Scenario& scenario, const Outcome& outcome) {
+void print_violations(const Options& options, const Scenario& scenario, const Outcome& outcome) {
   fmt::print("{}\n", describe(scenario));
   for (const std::string& text : outcome.violations) fmt::print("  {}\n", text);
-  fmt::print("  replay: ina-faultsim --seed {} (commit {})\n", scenario.seed, INA_COMMIT);
+  fmt::print("  replay: ina-faultsim --seed {}{} (commit {})\n", scenario.seed, options.meaning,
+             INA_COMMIT);
   std::fflush(stdout);
 }
 
@@ -166,7 +184,7 @@ void run_seed(uint64_t seed, const Options& options, Findings& findings) {
   if (!outcome.violations.empty()) {
     if (findings.violations == 0) findings.first_failing = seed;
     ++findings.violations;
-    if (options.without.empty() || options.replays) print_violations(scenario, outcome);
+    if (options.without.empty() || options.replays) print_violations(options, scenario, outcome);
   } else if (options.replays && !options.quiet) {
     print_held(scenario, outcome);
   }
@@ -267,6 +285,7 @@ int run(int argc, char** argv) {
     fmt::print(stderr, "ina-faultsim: {}\n", output.error().text);
     return command_line::kExitUsage;
   }
+  options.meaning = meaning_of(std::span(argv, static_cast<size_t>(argc)).subspan(1));
   if (!complete(app, options)) return command_line::kExitUsage;
   const Findings findings = search(options);
   if (!options.quiet && !options.replays) print_table(options, findings);

@@ -126,8 +126,9 @@ void SwitchAbove::on_joined(Job& job, const answer::Joined& joined) {
     return ending_.end(
         job, INA_ERR_INVALID,
         fmt::format("the switch above ({}) has a window of {} fragments of {} bytes in {} "
-                    "lanes, this one of {} of {} in {}: jobs.window_bytes, "
-                    "aggregator.slot_bytes and switch.lcores must be the same at both",
+                    "lanes, this one of {} of {} in {}: jobs.window_bytes, straggler.help and "
+                    "its run_ahead, aggregator.slot_bytes and switch.lcores must be the same at "
+                    "both",
                     config_.uplink.url, place.window, place.slot_bytes, place.lanes,
                     job.grant.window, here.slot_bytes, here.lanes));
   job.above->joined = joined;

@@ -81,6 +81,16 @@ class InterposerTest(unittest.TestCase):
             self.assertEqual(left, {"MPI_Allreduce": 3 * 8 + 4}, errors)
             self.assertLessEqual({NOT_OFFERED, "MPI: one rank", "MPI: intercommunicator"}, reasons(errors), errors)
 
+    def test_more_ranks_than_a_switch_has_bits(self):
+        """MPICH's ranks keep their cores while they wait, so there are fewer."""
+        options = ["--mca", "mpi_yield_when_idle", "1"] if MPI == "openmpi" else []
+        ranks = 100 if MPI == "openmpi" else 66
+        status, said, errors = self.run_program(ranks, LIBRARY, options, "wide", INA_MPI_REPORT="1")
+        self.assertEqual(status, 0, errors)
+        self.assertIn("all right", said)
+        self.assertEqual(taken(errors), ["MPI_Allgather", "MPI_Allreduce", "MPI_Alltoall", "MPI_Bcast"], errors)
+        self.assertEqual(reasons(errors), set(), errors)
+
     def test_shares(self):
         for ranks in (2, 4):
             status, said, errors = self.run_program(ranks, LIBRARY, program="shares", INA_MPI_REPORT="1")
