@@ -107,6 +107,7 @@ void Ascent::add(ShardJob& job, const RxPacket& packet, Verdict& verdict) {
 }
 
 void Ascent::take(ShardJob& job, const Slot& slot, Verdict& verdict) {
+  if (job.recent.is_below(slot.seq)) return;  // its row is another fragment's by now
   Message message;
   message.set_signature(slot.signature());
   message.elements = slot.elements;

@@ -43,6 +43,10 @@ void Parking::park_left_behind(ShardJob& job, JobIndex index, Nanos now, Verdict
       job.late.nobody_waits();
       return;
     }
+    if (job.recent.is_below(seq)) {  // nobody needs it any more
+      job.parked.pass_next();
+      continue;
+    }
     Slot* const slot = shard_.find_slot(job, seq);
     if (slot && slot->state == SlotState::kFilling) {
       if (!job.late.are_all_awaited_by(*slot, job.full, job.recent.end(), now)) return;

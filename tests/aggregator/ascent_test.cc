@@ -245,6 +245,30 @@ TEST(Ascent, WhatIsParkedAboveIsParkedForAllBelow) {
   EXPECT_EQ(leaf.say(parked, nullptr, 0, kFallbackRank).emissions, 0) << "the result is there";
 }
 
+/// Found by ina-faultsim --trees --seed 20573095: the row of fragment 8 is that of fragment 0.
+TEST(Ascent, WhatNobodyNeedsAnyMoreIsNotParkedInAnothersRow) {
+  Node leaf({.members = 2, .parent_epoch = 7, .park_after = 1});
+  leaf.grad<int32_t>(0, 0, {1});
+  Message result;
+  result.type = Type::kResult;
+  result.dtype = DType::kInt32;
+  result.op = Op::kSum;
+  result.collective = Collective::kAllReduce;
+  result.elements = 1;
+  result.operation_elements = 100;
+  result.epoch = 7;
+  const int32_t sum = 88;
+  for (const uint32_t seq : {3, 7, 8}) {
+    result.seq = seq;
+    leaf.say(result, &sum, 4, kFallbackRank);
+  }
+  leaf.grad<int32_t>(0, 9, {1});
+  EXPECT_EQ(leaf->counters().parked, 0u);
+  const Verdict again = leaf.grad<int32_t>(1, 8, {1});
+  ASSERT_EQ(again.emissions, 1);
+  EXPECT_EQ(values_of<int32_t>(again.emission[0]), (Ints{88}));
+}
+
 TEST(Ascent, AMemberWithAFullWindowIsNamedToTheSwitchAbove) {
   Node leaf({.members = 2, .parent_epoch = 7, .park_after = 3});
   Message full;
