@@ -59,8 +59,9 @@ client::EngineConfig Admission::engine_config(const answer::Joined& joined) cons
   // results. A worker that is to run further ahead of slow ones says so by its window.
   if (place.shm && settings_.window_bytes == 0)
     config.most_in_flight = config.lanes * place.shm->tx_depth;
-  // Contributions that find no slot meet in the workers' rows for payloads, maybe all in one's.
-  if (place.shm && !config.rules.fixed_slots())
+  // Contributions that find no slot meet in the workers' rows for payloads, maybe all in one's. In a
+  // tree they stay in the switch.
+  if (place.shm && !config.rules.fixed_slots() && !config.in_tree())
     config.first_window = std::max(1u, config.lanes * place.shm->side_rows / config.workers);
   return config;
 }
