@@ -129,7 +129,7 @@ void Parking::take_late(ShardJob& job, Slot* empty, Seq seq, const RxPacket& pac
     return;
   }
   contributions_.bypass(job, packet, verdict);
-  if (job.in_tree) return;  // which has its row, and tells the sender: tell_in_tree()
+  if (job.in_tree) return;  // tell_in_tree() tells the sender
   shard_.follow_parked(job, seq, verdict.emission[0]);
   tell_sender(job, seq, packet, verdict);
 }
