@@ -98,7 +98,7 @@ TEST(LeafSpine, LossesAndWantOfSlotsLeaveSumsRight) {
   correct(spec, shape(3, 4, 2, Sums::kLeaders));
 }
 
-/// Its neighbours run ahead, and so do the workers of other leaves, without slots for all of that.
+/// Without slots for all that others have sent ahead. (trees_net, wide_jobs: those elsewhere, too.)
 TEST(LeafSpine, HelpLetsOthersRunAheadOfASlowWorker) {
   ClusterSpec spec = one_job(64 * kMiB);
   spec.slots = 256;

@@ -10,7 +10,6 @@ import sys
 import tempfile
 import unittest
 
-import ranks  # noqa: F401
 from ranks import BUILD, Failed, Ranks
 
 import torch
