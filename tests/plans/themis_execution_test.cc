@@ -7,7 +7,6 @@
 
 #include <cstring>
 #include <map>
-#include <set>
 
 #include "plans/themis/chunks.h"
 #include "tests/plans/themis_fixture.h"
@@ -74,7 +73,7 @@ class Interpreter {
         if (!any) any |= rank.end_oldest();
     }
     for (const Rank& rank : all_)
-      if (rank.ended.size() != rank.execution->schedule()->size()) return false;
+      if (rank.ended != rank.execution->schedule()->size()) return false;
     return true;
   }
 
@@ -91,8 +90,9 @@ class Interpreter {
     std::vector<Pair> pairs;
     std::vector<std::byte> scratch;
     std::map<uint32_t, std::vector<uint32_t>> queues;  ///< of operations, by channel
-    std::map<uint32_t, uint32_t> awaits;
-    std::set<uint32_t> ended;
+    std::vector<uint32_t> awaits;                      ///< of each stage
+    std::vector<uint32_t> computes;                    ///< stages that have not ended
+    size_t ended = 0;
     /// Bytes that an operation with its own result has sent, and that others may still need.
     struct Sent {
       const std::byte* from;
@@ -130,7 +130,7 @@ class Interpreter {
                                                 [&](uint32_t next) { --awaits[next]; });
     }
     void end(uint32_t stage) {
-      ended.insert(stage);
+      ++ended;
       tell(stage, scheduler::Schedule::Event::kReceived);
       tell(stage, scheduler::Schedule::Event::kEnded);
     }
@@ -165,7 +165,7 @@ class Interpreter {
         EXPECT_EQ(std::memcmp(sent.from, sent.bytes.data(), sent.bytes.size()), 0)
             << "stage " << stage << " sent what a later one has overwritten";
       unended.erase(unended.begin());
-      ended.insert(stage);
+      ++ended;
       tell(stage, scheduler::Schedule::Event::kEnded);
       return true;
     }
@@ -176,9 +176,11 @@ class Interpreter {
     Rank& rank = all_[r];
     const scheduler::Schedule& schedule = *rank.execution->schedule();
     for (uint32_t stage = 0; stage < schedule.size(); ++stage) {
-      rank.awaits[stage] = schedule.awaits(stage);
+      rank.awaits.push_back(schedule.awaits(stage));
       if (const auto* operate = std::get_if<Operate>(&schedule.work(stage)))
         rank.queues[operate->channel].push_back(stage);
+      else
+        rank.computes.push_back(stage);
     }
     for (uint32_t channel = 0; channel <= plan_->topology.dimensions.size(); ++channel) {
       auto key = rank.coordinates;
@@ -192,29 +194,28 @@ class Interpreter {
   }
 
   bool run_local(Rank& rank) {
-    bool any = false;
-    const scheduler::Schedule& schedule = *rank.execution->schedule();
-    for (uint32_t stage = 0; stage < schedule.size(); ++stage) {
-      if (rank.ended.contains(stage) || rank.awaits[stage] != 0) continue;
-      const auto* compute = std::get_if<Compute>(&schedule.work(stage));
-      if (!compute) continue;
-      if (compute->kernel == Execution::kTell) {
-        const uint64_t hash = rank.execution->hash();
-        std::memcpy(rank.scratch.data() + rank.execution->hash_offset(), &hash, sizeof(hash));
-      } else if (compute->kernel == Execution::kAgree) {
-        for (uint32_t other = 0; other < ranks_; ++other)
-          EXPECT_EQ(std::memcmp(rank.scratch.data() + 8 * other, rank.scratch.data(), 8), 0);
-      } else {
-        const uint32_t pair = rank.execution->pair_of(compute->argument);
-        rank.execution->keep(compute->argument,
-                             {rank.place({Buffer::Place::kSend, 0, pair}),
-                              rank.place({Buffer::Place::kReceive, 0, pair})},
-                             rank.scratch.data());
-      }
-      rank.end(stage);
-      any = true;
+    return std::erase_if(rank.computes, [&](uint32_t stage) {
+             if (rank.awaits[stage] != 0) return false;
+             run_compute(rank, std::get<Compute>(rank.execution->schedule()->work(stage)));
+             rank.end(stage);
+             return true;
+           }) != 0;
+  }
+
+  void run_compute(Rank& rank, const Compute& compute) {
+    if (compute.kernel == Execution::kTell) {
+      const uint64_t hash = rank.execution->hash();
+      std::memcpy(rank.scratch.data() + rank.execution->hash_offset(), &hash, sizeof(hash));
+    } else if (compute.kernel == Execution::kAgree) {
+      for (uint32_t other = 0; other < ranks_; ++other)
+        EXPECT_EQ(std::memcmp(rank.scratch.data() + 8 * other, rank.scratch.data(), 8), 0);
+    } else {
+      const uint32_t pair = rank.execution->pair_of(compute.argument);
+      rank.execution->keep(compute.argument,
+                           {rank.place({Buffer::Place::kSend, 0, pair}),
+                            rank.place({Buffer::Place::kReceive, 0, pair})},
+                           rank.scratch.data());
     }
-    return any;
   }
 
   /// The first operation of a channel, once all of its ranks have come to it.
@@ -300,11 +301,14 @@ class Interpreter {
     const Operate& own = rank.head(channel);
     const size_t width = wire_bytes(own.dtype);
     const size_t blocks = own.blocks ? own.blocks->blocks().size() : 1;
-    for (size_t i = 0; i < blocks; ++i)
-      for (size_t j = 0; j < blocks; ++j) {
-        const Block a = block_of(own, i), b = block_of(own, j);
-        if (a.source != 0 && a.source != place + 1) continue;
-        if (b.receiver != 0 && b.receiver != place + 1) continue;
+    std::vector<std::pair<size_t, Block>> sent, received;
+    for (size_t i = 0; i < blocks; ++i) {
+      const Block block = block_of(own, i);
+      if (block.source == 0 || block.source == place + 1) sent.emplace_back(i, block);
+      if (block.receiver == 0 || block.receiver == place + 1) received.emplace_back(i, block);
+    }
+    for (const auto& [i, a] : sent)
+      for (const auto& [j, b] : received) {
         const std::byte* from = rank.place(own.send) + a.send_offset * width;
         const std::byte* to = rank.place(own.receive) + b.receive_offset * width;
         if (i == j && from == to) continue;
