@@ -175,7 +175,6 @@ TEST(WideJobs, EndWithAnyOfTheirRanks) {
   });
 }
 
-#ifndef INA_UNDER_TSAN  // where 70 ranks that wait leave nothing of two cores for the switch
 TEST(WideJobs, RunAheadOfAStraggler) {
   auto helps = options();
   helps.conductor = [](switchd::ConductorConfig& config) {
@@ -208,7 +207,6 @@ TEST(WideJobs, RunAheadOfAStraggler) {
       [](ina_config& config) { config.timeout_us = 300'000'000; });
   EXPECT_EQ(sw.status()["aggregator"]["slots_used"], 0);
 }
-#endif
 
 TEST(WideJobs, AreRefusedWherePoolsHaveABitForEach) {
   auto fixed = options();

@@ -184,6 +184,38 @@ TEST_F(ParkingTest, ItIsAskedForLateUntilALaterResultSaysThatAllHaveSentIt) {
   EXPECT_EQ(queries(2 * timing.rules.rto_min_ns), 0) << "who knows whether all have sent them";
 }
 
+/// Else all that many workers have parked would come to the switch again, while one of them is
+/// late.
+TEST_F(ParkingTest, TheOldestOnesAreAskedForWhileOneIsLate) {
+  const EngineConfig timing;
+  const Nanos longest = timing.rules.rto_max_ns;
+  constexpr uint64_t kParked = 16;
+  start({.in_switch = kParked});
+  send();
+  for (uint64_t seq = 0; seq < kParked; ++seq) receive(Type::kParked, seq, 0b011_workers);
+  const auto asked = [&](Nanos from) {
+    std::vector<bool> all(kParked, false);
+    for (Nanos now = from; now < from + longest; now += timing.rules.rto_min_ns)
+      for (const TxPacket& packet : send(now)) {
+        const uint32_t seq = packet.message.seq;
+        if (packet.message.type == Type::kQuery && seq < kParked) all[seq] = true;
+      }
+    return all;
+  };
+  const auto each = [](int begin, int end) {
+    std::vector<bool> all(kParked, false);
+    std::fill(all.begin() + begin, all.begin() + end, true);
+    return all;
+  };
+  EXPECT_EQ(asked(2 * longest), each(0, 8));
+  for (uint64_t seq = 0; seq < 4; ++seq)
+    receive(Type::kResult, seq, 0b111_workers, {5}, Origin::kFallback);
+  EXPECT_EQ(asked(4 * longest), each(4, 12));
+  now_ = 6 * longest;
+  receive(Type::kResult, 15, 0b111_workers, {5}, Origin::kFallback);
+  EXPECT_EQ(asked(6 * longest), each(4, 15)) << "all have sent them";
+}
+
 TEST_F(ParkingTest, WhereLinksLoseTheSwitchIsAskedForIt) {
   EngineConfig lossy;
   lossy.lossy_link = true;
