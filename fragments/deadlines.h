@@ -74,6 +74,8 @@ class Deadlines {
   bool may_go_round(Seq seq) const { return flow_.windows.split_lately(seq) && !loses_now(seq); }
 
  private:
+  /// A parked fragment whose answer says what others wait for, too.
+  bool is_asked_for_others(Seq seq) const;
   Nanos time_of_answers() const { return flow_.windows.time_of_results(flow_.in_flight); }
 
   Flow& flow_;

@@ -19,8 +19,6 @@ constexpr uint8_t kQueryEvery = 4;
 // How much later a fragment must have been sent than one that it overtook, beside a quarter of the
 // round trip (RACK, RFC 8985), for that to be taken for lost.
 constexpr Nanos kReorderNs = 100'000;
-// The oldest fragments that wait for a straggler: these are asked for.
-constexpr uint64_t kAskedParked = 8;
 
 }  // namespace
 
@@ -181,14 +179,6 @@ bool Recovery::may_be_next(Seq seq, const Fragment& fragment) const {
          !fragment.parked && seq >= flow_.ring.results_end() && !deadlines_.loses_now(seq);
 }
 
-/// True if its contribution is kept and an older one's answer will tell whether all have
-/// contributed. Workers that all asked for all that a straggler holds up would leave the switch, or
-/// a processor that they share with it, no time for the straggler.
-bool Recovery::may_be_silent(Seq seq, const Fragment& fragment) const {
-  return fragment.parked && seq >= flow_.ring.results_end() &&
-         seq >= flow_.ring.low() + kAskedParked;
-}
-
 void Recovery::find_overdue(Nanos now) {
   deadlines_.look_at(Deadlines::kNever);
   recoveries_until_look_ = 0;
@@ -200,8 +190,11 @@ void Recovery::find_overdue(Nanos now) {
       fragment.deadline = progress_at_ + flow_.timeouts.after(0);
       fragment.waited = true;
     }
-    if (fragment.deadline <= now && may_be_silent(seq, fragment))
-      fragment.deadline = now + flow_.timeouts.longest();
+    if (fragment.parked && fragment.deadline > now + flow_.timeouts.longest()) {
+      // It may become one of the oldest.
+      fragment.deadline = std::min(fragment.deadline, now + deadlines_.timeout_of(seq, fragment));
+      deadlines_.look_by(now + flow_.timeouts.longest());
+    }
     if (fragment.deadline > now) {
       deadlines_.look_by(fragment.deadline);
     } else if (overdue_.size() == kMaxOverdue) {

@@ -55,7 +55,6 @@ class Recovery {
   bool may_be_queued(const Fragment& fragment, Nanos now) const;
   bool is_missed(const Fragment& fragment, Seq seq) const;
   bool may_be_next(Seq seq, const Fragment& fragment) const;
-  bool may_be_silent(Seq seq, const Fragment& fragment) const;
   void overtake(Seq seq, Fragment& fragment);
   void look_after_overtaken(const Fragment& by, Seq seq);
   void add_overdue(Seq seq, Fragment& fragment) {

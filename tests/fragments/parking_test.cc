@@ -186,7 +186,7 @@ TEST_F(ParkingTest, ItIsAskedForLateUntilALaterResultSaysThatAllHaveSentIt) {
 
 /// Else all that many workers have parked would come to the switch again, while one of them is
 /// late.
-TEST_F(ParkingTest, TheOldestOnesAreAskedForWhileOneIsLate) {
+TEST_F(ParkingTest, TheOldestOnesAndTheLastAreAskedForWhileAWorkerIsLate) {
   const EngineConfig timing;
   const Nanos longest = timing.rules.rto_max_ns;
   constexpr uint64_t kParked = 16;
@@ -195,25 +195,27 @@ TEST_F(ParkingTest, TheOldestOnesAreAskedForWhileOneIsLate) {
   for (uint64_t seq = 0; seq < kParked; ++seq) receive(Type::kParked, seq, 0b011_workers);
   const auto asked = [&](Nanos from) {
     std::vector<bool> all(kParked, false);
-    for (Nanos now = from; now < from + longest; now += timing.rules.rto_min_ns)
+    for (Nanos now = from; now < from + 2 * longest; now += timing.rules.rto_min_ns)
       for (const TxPacket& packet : send(now)) {
         const uint32_t seq = packet.message.seq;
         if (packet.message.type == Type::kQuery && seq < kParked) all[seq] = true;
       }
     return all;
   };
-  const auto each = [](int begin, int end) {
+  const auto each = [](int begin, int end, bool last) {
     std::vector<bool> all(kParked, false);
     std::fill(all.begin() + begin, all.begin() + end, true);
+    all.back() = last;
     return all;
   };
-  EXPECT_EQ(asked(2 * longest), each(0, 8));
+  EXPECT_EQ(asked(2 * longest), each(0, 8, true));
   for (uint64_t seq = 0; seq < 4; ++seq)
     receive(Type::kResult, seq, 0b111_workers, {5}, Origin::kFallback);
-  EXPECT_EQ(asked(4 * longest), each(4, 12));
-  now_ = 6 * longest;
+  EXPECT_EQ(asked(4 * longest), each(4, 12, true));
+  EXPECT_EQ(asked(20 * longest), each(4, 16, true)) << "the others as well, but seldom";
+  now_ = 22 * longest;
   receive(Type::kResult, 15, 0b111_workers, {5}, Origin::kFallback);
-  EXPECT_EQ(asked(6 * longest), each(4, 15)) << "all have sent them";
+  EXPECT_EQ(asked(22 * longest), each(4, 15, false)) << "all have sent them";
 }
 
 TEST_F(ParkingTest, WhereLinksLoseTheSwitchIsAskedForIt) {
