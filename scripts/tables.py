@@ -15,14 +15,14 @@ import sys
 
 from benchlib import kept
 from doctables import (evaluation, operations, performance, plugins, redistribution, reliability, security,
-                       sixteen_cores, themis)
+                       sixteen_cores, switch, themis)
 from doctables.form import FIGURES
 
 DOCUMENTS = pathlib.Path(__file__).resolve().parent.parent / "docs"
 TABLES = {"evaluation": evaluation.tables, "mpi": plugins.mpi_tables, "operations": operations.tables,
           "performance": performance.tables, "pytorch": plugins.pytorch_tables,
           "redistribution": redistribution.tables, "reliability": reliability.tables, "security": security.tables,
-          "sixteen-cores": sixteen_cores.tables, "themis": themis.tables}
+          "sixteen-cores": sixteen_cores.tables, "switch": switch.tables, "themis": themis.tables}
 
 
 def update(path, old, new, check):

@@ -195,12 +195,23 @@ Result<void> Device::configure(const DeviceConfig& config) {
     if (error != 0 && error != -ENOTSUP)
       return fail_device(name_, "cannot be made to receive frames for others", -error);
     promiscuous_ = error == 0;
+  } else if (auto done = pass_vlan(config.vlan); !done) {
+    return done;
   }
   if (auto done = read_mac(info); !done) return done;
   if (xdp_) {
     if (auto done = xdp_->take_over(); !done) return done;
     if (!config.datagrams_only) return xdp_->take_all();
   }
+  return {};
+}
+
+/// Has a device that filters VLANs pass this one.
+Result<void> Device::pass_vlan(uint16_t vlan) {
+  if (vlan == 0 || (rte_eth_dev_get_vlan_offload(port_id_) & RTE_ETH_VLAN_FILTER_OFFLOAD) == 0)
+    return {};
+  if (const int error = rte_eth_dev_vlan_filter(port_id_, vlan, 1); error != 0)
+    return fail_device(name_, "does not take frames of VLAN " + std::to_string(vlan), -error);
   return {};
 }
 
@@ -256,7 +267,7 @@ Result<void> Device::make_queues(const DeviceConfig& config, const rte_eth_dev_i
   const BufferNeed need{.frame_bytes = traits_.frame_bytes,
                         .queues = queues_,
                         .lanes = config.lanes,
-                        .rx_descriptors = rx_descriptors,
+                        .rx_descriptors = rx_descriptors * buffers_per_descriptor(driver),
                         .tx_descriptors = tx_descriptors,
                         .ring_frames = config.ring_frames,
                         .lent_buffers = config.lent_buffers,
@@ -295,14 +306,13 @@ Result<void> Device::take_datagrams(uint32_t ip, uint16_t udp_port) {
   return {};
 }
 
-/// Takes the device's offloads for tags and checksums.
+/// Takes the device's offloads for checksums, and has it pass its VLAN. Tags are put on and taken
+/// off here: of QEMU's four NICs virtio does it in rte_eth_tx_prepare() only, and e1000 with
+/// stripping.
 void Device::choose_offloads(const DeviceConfig& config, const rte_eth_dev_info& info,
                              rte_eth_conf& conf) {
-  if (config.strips_tags)
-    conf.rxmode.offloads |= info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_VLAN_STRIP;
-  traits_.inserts_tags =
-      config.inserts_tags && (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_VLAN_INSERT) != 0;
-  if (traits_.inserts_tags) conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_VLAN_INSERT;
+  if (config.vlan != 0 && !config.promiscuous)
+    conf.rxmode.offloads |= info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_VLAN_FILTER;
   conf.rxmode.offloads |= info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_UDP_CKSUM;
   if ((info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_IPV4_CKSUM) == 0) return;
   conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_IPV4_CKSUM;
@@ -313,7 +323,8 @@ void Device::choose_offloads(const DeviceConfig& config, const rte_eth_dev_info&
 }
 
 Result<void> Device::choose_queues(const DeviceConfig& config, const rte_eth_dev_info& info) {
-  const uint16_t most = std::min(info.max_rx_queues, info.max_tx_queues);
+  const uint16_t most =
+      max_queues(info.driver_name, std::min(info.max_rx_queues, info.max_tx_queues));
   // The kernel gives frames to all sockets that the driver has opened.
   if (const auto key = queues_argument(info.driver_name); !key.empty() && most > config.lanes)
     return fail(INA_ERR_INVALID,

@@ -35,8 +35,7 @@ struct DeviceConfig {
   uint16_t lanes = 1;         ///< threads that use it; each gets a queue pair if there are enough
   uint32_t ring_frames = 0;   ///< that may lie in a ring from one lane to another
   bool promiscuous = false;   ///< receive what is sent to others, too, where that is a choice
-  bool inserts_tags = false;  ///< if it can: buffers with RTE_MBUF_F_TX_VLAN may be sent
-  bool strips_tags = false;   ///< if it can
+  uint16_t vlan = 0;          ///< of the frames to it, where it is not promiscuous; 0: no tag
   bool copy_on_tx = false;    ///< whole frames will be built in tx_pool(), on any device
   /// AF_XDP: the kernel keeps incoming frames, but for those that take_datagrams() will name.
   bool datagrams_only = false;
@@ -101,8 +100,6 @@ class Device {
   uint32_t frame_bytes() const { return traits_.frame_bytes; }
   /// A frame may be sent as a chain whose payload lies outside DPDK's memory.
   bool sends_from_outside() const { return traits_.sends_from_outside; }
-  /// As asked for, and it can.
-  bool inserts_tags() const { return traits_.inserts_tags; }
   /// Checksums that the device completes in the frames of messages, as flags of a buffer.
   uint64_t tx_checksums() const { return traits_.tx_checksums; }
   /// Buffers to send from: whole frames, or only headers if sends_from_outside().
@@ -124,6 +121,7 @@ class Device {
   /// Arguments by which the driver loads our XDP program.
   Result<std::string> with_xdp_program(const DeviceConfig& config);
   Result<void> configure(const DeviceConfig& config);
+  Result<void> pass_vlan(uint16_t vlan);
   Result<void> find_interface(const rte_eth_dev_info& info);
   Result<void> choose_modes(const DeviceConfig& config, const rte_eth_dev_info& info);
   void choose_offloads(const DeviceConfig& config, const rte_eth_dev_info& info,
@@ -138,7 +136,6 @@ class Device {
     wire::MacAddress mac{};
     uint32_t frame_bytes = 0;
     bool sends_from_outside = false;
-    bool inserts_tags = false;
     uint64_t tx_checksums = 0;
   };
 

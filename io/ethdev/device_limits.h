@@ -25,6 +25,18 @@ constexpr uint32_t max_mtu(std::string_view driver) {
   return kMaxMtu;
 }
 
+/// Buffers that a driver takes for each receive descriptor. net_vmxnet3 fills two rings with as
+/// many each; where a pool has fewer it receives nothing, and does not say so.
+constexpr uint32_t buffers_per_descriptor(std::string_view driver) {
+  return driver == "net_vmxnet3" ? 2 : 1;
+}
+
+/// Receive and send queues at most, of those that a driver states. The older NICs of net_e1000_em
+/// have one: of a second one nothing comes, and nothing leaves.
+constexpr uint16_t max_queues(std::string_view driver, uint16_t stated) {
+  return driver == "net_e1000_em" ? 1 : stated;
+}
+
 /// The argument that says how many queues a driver of the kernel's interfaces has; empty for
 /// others.
 constexpr std::string_view queues_argument(std::string_view driver) {

@@ -10,6 +10,7 @@
 #include "io/ethdev/device_arguments.h"
 #include "io/ethdev/device_limits.h"
 #include "io/ethdev/neighbour.h"
+#include "io/ethdev/unfinished_checksum.h"
 #include "wire/group.h"
 
 namespace ina::io {
@@ -62,8 +63,7 @@ class EthdevPort::Common : public PortDevice {
                                 .lanes = config_.lanes,
                                 .ring_frames = FrameRing::kFrames,
                                 .promiscuous = config_.bridged,
-                                .inserts_tags = config_.vlan != 0,
-                                .strips_tags = config_.vlan != 0 && !config_.bridged});
+                                .vlan = config_.vlan});
     if (!opened)
       return fail(opened.error().status, "Port " + config_.name + ": " + opened.error().text);
     if (queues != 0 && (*opened)->queues() != queues)
@@ -255,8 +255,7 @@ void EthdevPort::rx_release() {
 
 bool EthdevPort::take(size_t place, RxPacket& packet) {
   rte_mbuf* const buffer = held_[place];
-  // A buffer holds the largest frame of the mtu, so what needs several is none of ours.
-  if (buffer->nb_segs != 1) [[unlikely]] {
+  if (!is_in_one_piece(buffer)) [[unlikely]] {
     counters_.port.drops.add(DropReason::kBadLength);
     return false;
   }
@@ -289,10 +288,13 @@ void EthdevPort::pass_on(size_t place) {
     transit_.add_probe(*probe);
     return;
   }
-  if (guard_.allows(frame)) [[likely]]
+  if (guard_.allows(frame)) [[likely]] {
+    if (has_unfinished_checksum(held_[place])) [[unlikely]]
+      finish_checksum(bytes_of(held_[place]));
     transit_.add(std::exchange(held_[place], nullptr));
-  else
+  } else {
     counters_.port.drops.add(DropReason::kForeignSource);
+  }
 }
 
 /// A frame to the switch that is no message: answered, or dropped.
@@ -319,7 +321,7 @@ bool EthdevPort::answer(size_t place, const SwitchAddress& as, DropReason& reaso
   }
   rte_mbuf* const buffer = std::exchange(held_[place], nullptr);
   forget_receipt(buffer);
-  put_tag(buffer, as.vlan, device_->inserts_tags());
+  put_tag(buffer, as.vlan);
   queue(buffer, SendQueue::Kind::kAnswer, buffer->pkt_len);
   ++counters_.ethdev.answered;
   if (config_.bridged) transit_.add_asker(asker);

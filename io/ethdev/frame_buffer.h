@@ -44,14 +44,22 @@ inline uint16_t remove_tag(rte_mbuf* buffer) {
   return stripped_vlan(buffer);
 }
 
-/// Puts a tag before a frame that nobody else holds; 0: none. `device_inserts`: the device will.
-inline void put_tag(rte_mbuf* frame, uint16_t vlan, bool device_inserts) {
+/// Puts a tag before a frame that nobody else holds; 0: none.
+inline void put_tag(rte_mbuf* frame, uint16_t vlan) {
   if (vlan == 0) return;
   frame->vlan_tci = vlan;
-  if (device_inserts)
-    frame->ol_flags |= RTE_MBUF_F_TX_VLAN;
-  else
-    rte_vlan_insert(&frame);  // there is headroom
+  rte_vlan_insert(&frame);  // there is headroom
+}
+
+/// Every buffer has room for the largest frame, but a device may use less of it and then fill
+/// several: e1000 takes the next lower power of two. Copies the rest to the first if so.
+inline bool is_in_one_piece(rte_mbuf* buffer) {
+  return buffer->nb_segs == 1 || rte_pktmbuf_linearize(buffer) == 0;
+}
+
+/// Its sender has left the checksum to whoever sends it on: by virtio, from the same machine.
+inline bool has_unfinished_checksum(const rte_mbuf* buffer) {
+  return (buffer->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) == RTE_MBUF_F_RX_L4_CKSUM_NONE;
 }
 
 /// The receiving device's flags must not be taken for an order to the sending one.

@@ -29,8 +29,7 @@ class FrameMaker {
 
   /// Before the payload of a message, in a frame as it is sent.
   uint32_t header_bytes() const {
-    const bool has_tag = vlan_ != 0 && !device_.inserts_tags();
-    return wire::kFrameHeaderBytes + (has_tag ? kVlanTagBytes : 0);
+    return wire::kFrameHeaderBytes + (vlan_ != 0 ? kVlanTagBytes : 0);
   }
 
   /// A frame to `to` with the job and the keys of `worker`. nullptr: no buffer is free. It may
@@ -57,7 +56,7 @@ class FrameMaker {
       rte_pktmbuf_free(frame);
       return nullptr;
     }
-    put_tag(frame, vlan_, device_.inserts_tags());
+    put_tag(frame, vlan_);
     return frame;
   }
 

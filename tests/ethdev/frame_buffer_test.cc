@@ -31,21 +31,28 @@ TEST(FrameBuffer, ATagIsTakenOffWhereTheDeviceHasNot) {
   for (rte_mbuf* const buffer : {plain, with_tag, stripped}) rte_pktmbuf_free(buffer);
 }
 
-TEST(FrameBuffer, ATagIsPutOnOrLeftToTheDevice) {
+TEST(FrameBuffer, ATagIsPutOn) {
   const Buffers buffers;
   const Bytes frame = arp_request(kWorkers[0], kSwitch.ip);
   rte_mbuf* const none = buffers.holding(frame);
-  put_tag(none, 0, false);
+  put_tag(none, 0);
   EXPECT_EQ(content(none), frame);
-  rte_mbuf* const here = buffers.holding(frame);
-  put_tag(here, 42, false);
-  EXPECT_EQ(content(here), tagged(frame, 42));
-  rte_mbuf* const by_device = buffers.holding(frame);
-  put_tag(by_device, 42, true);
-  EXPECT_EQ(content(by_device), frame);
-  EXPECT_NE(by_device->ol_flags & RTE_MBUF_F_TX_VLAN, 0u);
-  EXPECT_EQ(by_device->vlan_tci, 42);
-  for (rte_mbuf* const buffer : {none, here, by_device}) rte_pktmbuf_free(buffer);
+  rte_mbuf* const with_tag = buffers.holding(frame);
+  put_tag(with_tag, 42);
+  EXPECT_EQ(content(with_tag), tagged(frame, 42));
+  for (rte_mbuf* const buffer : {none, with_tag}) rte_pktmbuf_free(buffer);
+}
+
+TEST(FrameBuffer, OfSeveralBuffersOneIsMade) {
+  const Buffers buffers;
+  const Bytes frame = arp_request(kWorkers[0], kSwitch.ip);
+  const size_t half = frame.size() / 2;
+  rte_mbuf* const first = buffers.holding({frame.begin(), frame.begin() + half});
+  rte_mbuf* const second = buffers.holding({frame.begin() + half, frame.end()});
+  ASSERT_EQ(rte_pktmbuf_chain(first, second), 0);
+  ASSERT_TRUE(is_in_one_piece(first));
+  EXPECT_EQ(content(first), frame);
+  rte_pktmbuf_free(first);
 }
 
 TEST(FrameBuffer, WhatWasReceivedIsNoOrderToSend) {

@@ -11,6 +11,7 @@
 
 #include "common/clock.h"
 #include "common/event_fd.h"
+#include "io/ethdev/frame_buffer.h"
 #include "transport/dpdk/environment.h"
 #include "transport/dpdk/memif.h"
 
@@ -169,8 +170,8 @@ size_t DpdkTransport::rx_burst(std::span<RxPacket> packets) {
   return filled;
 }
 
-bool DpdkTransport::parse(const rte_mbuf* buffer, RxPacket& packet) const {
-  if (!channel_.bound || buffer->nb_segs != 1) return false;
+bool DpdkTransport::parse(rte_mbuf* buffer, RxPacket& packet) const {
+  if (!channel_.bound || !io::is_in_one_piece(buffer)) return false;
   const auto frame = wire::parse_frame(
       {rte_pktmbuf_mtod(buffer, const std::byte*), buffer->data_len}, own_.udp_port, 1);
   if (!frame) return false;

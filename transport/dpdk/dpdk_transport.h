@@ -65,7 +65,7 @@ class DpdkTransport final : public FrameTransport {
   bool woken();
   bool sleep(Nanos duration_ns);
   rte_mbuf* make_frame(const TxPacket& packet);
-  bool parse(const rte_mbuf* buffer, RxPacket& packet) const;
+  bool parse(rte_mbuf* buffer, RxPacket& packet) const;
   void flush();
   bool poll();
 
