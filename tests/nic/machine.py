@@ -7,6 +7,7 @@ hosts behind a switch send them: unfinished checksums where they asked for these
 import contextlib
 import os
 import select
+import shutil
 import socket
 import subprocess
 import time
@@ -27,8 +28,21 @@ exec "$@"
 WORKER_NIC = "virtio-net-pci"
 
 
+def in_own_network(*command):
+    return ["unshare", "--net", *([] if os.geteuid() == 0 else ["--map-root-user"]), *command]
+
+
+def missing():
+    """What this machine lacks; empty: nothing."""
+    if not shutil.which("qemu-system-x86_64"):
+        return "qemu-system-x86 is not installed"
+    tried = subprocess.run(in_own_network("ip", "tuntap", "add", "ina0", "mode", "tap"), capture_output=True,
+                           text=True, check=False, timeout=30)
+    return f"no TAP interface can be made: {tried.stderr.strip()}" if tried.returncode != 0 else ""
+
+
 def command(folder, nic, memory_mib):
-    words = ["unshare", "--net", *([] if os.geteuid() == 0 else ["--map-root-user"]), "sh", "-c", LINKS, "sh",
+    words = [*in_own_network("sh", "-c", LINKS, "sh"),
              "qemu-system-x86_64", "-M", "q35,kernel-irqchip=split", "-m", str(memory_mib), "-smp", "1",
              "-accel", "tcg,thread=single", "-cpu", "max",
              "-display", "none", "-nodefaults", "-no-reboot", "-serial", "stdio",

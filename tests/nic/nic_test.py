@@ -4,11 +4,11 @@
 """
 
 import pathlib
-import shutil
 import sys
 import unittest
 
 import cases
+import machine
 from guest import NoKernel
 
 SKIPPED = 77  # meson's status for a skipped test
@@ -26,8 +26,8 @@ class NicTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if not shutil.which("qemu-system-x86_64"):
-        print("skipped: qemu-system-x86 is not installed")
+    if lacks := machine.missing():
+        print(f"skipped: {lacks}")
         sys.exit(SKIPPED)
     try:
         unittest.main(argv=sys.argv[:1])
