@@ -79,7 +79,7 @@ YAML
 start_switch() {
   ina-switchd --config /run/switch.yaml >>/run/switch.log 2>&1 &
   switch=$!
-  tries=200
+  tries=600
   until inactl status >/run/status 2>&1; do
     kill -0 $switch 2>/dev/null || return 1
     tries=$((tries - 1))
@@ -98,7 +98,7 @@ start_work() {
   for host in 1 2; do
     INA_URL="udp:$SWITCH_IP?control=$SOCKET&port=rack$host" INA_JOB=work INA_RANK=$((host - 1)) \
       INA_WORLD_SIZE=2 in_host $host ina-perf --sizes 4,64KiB,300000 --iterations "$1" --warmup 0 \
-      --timeout 20s >/run/work.$host 2>&1 &
+      --timeout 60s >/run/work.$host 2>&1 &
     eval work$host=$!
   done
 }
@@ -114,7 +114,7 @@ finish_work() {
 # Sets tcp: a page comes from the other host through the switch.
 fetch_page() {
   tcp=false
-  [ "$(in_host 1 timeout 15 nc 10.0.0.2 80 </dev/null | md5sum)" != "$(md5sum </srv/page)" ] || tcp=true
+  [ "$(in_host 1 timeout 60 nc 10.0.0.2 80 </dev/null | md5sum)" != "$(md5sum </srv/page)" ] || tcp=true
 }
 
 ask_outside() {
@@ -165,7 +165,7 @@ show_logs() {
   dmesg | grep segfault
   for log in /run/switch.log /run/status /run/work.1 /run/work.2; do
     echo "--- $log"
-    tail -n 30 $log
+    tail -n 15 $log
   done
 }
 
