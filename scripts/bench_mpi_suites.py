@@ -27,6 +27,7 @@ The table that is printed, and the result, are those of all rows.
 """
 
 import collections
+import math
 import os
 import pathlib
 import re
@@ -34,6 +35,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import time
 
 from benchlib import command_line, kept, metadata, mpi_programs, results, table
 from benchlib.errors import BenchError
@@ -155,6 +157,17 @@ def built(source, target, command):
 Finished = collections.namedtuple("Finished", "status said errors")
 
 
+def ends_in_time(running, deadline_s):
+    """Waits in steps, of which one alone ends where a virtual machine is stopped for minutes: its clock goes on."""
+    for _ in range(math.ceil(deadline_s)):
+        try:
+            running.wait(1)
+            return True
+        except subprocess.TimeoutExpired:
+            pass
+    return False
+
+
 def mpirun(build, mpi, way, ranks, command, folder, deadline_s, program=None):
     """Runs a command on ranks, for `program` where and as that says. None: it did not end in time."""
     for old in folder.glob("err.*"):
@@ -166,16 +179,11 @@ def mpirun(build, mpi, way, ranks, command, folder, deadline_s, program=None):
     with open(program.input if program and program.input else os.devnull, "rb") as given, open(folder / "out", "wb") as said, \
             subprocess.Popen(command, cwd=(program and program.folder) or folder, stdin=given, stdout=said,
                              stderr=subprocess.DEVNULL, start_new_session=True) as running:
-        try:
-            running.wait(deadline_s)
-            ended = True
-        except subprocess.TimeoutExpired:
+        ended = ends_in_time(running, deadline_s)
+        if not ended:
             os.killpg(running.pid, signal.SIGTERM)
-            try:
-                running.wait(10)
-            except subprocess.TimeoutExpired:
+            if not ends_in_time(running, 10):
                 os.killpg(running.pid, signal.SIGKILL)
-            ended = False
     if not ended:
         return None
     texts = [(folder / f"err.{rank}") for rank in range(ranks)]
@@ -258,11 +266,14 @@ def run_programs(build, mpi, programs, passed, deadline_s):
     """Returns the outcomes by way of programs that say themselves whether they have passed."""
     outcomes = {way: Outcome() for way in WAYS}
     for program in programs:
+        took = []
         for way, outcome in outcomes.items():
             # What ended plain beside other work in just that time may need more beside some more.
             times = 3 if way == "ina" and program.name not in outcomes["plain"].unfinished else 1
+            begun = time.monotonic()
             with temporary_folder() as folder:
                 finished = mpirun(build, mpi, way, program.ranks, program.command, folder, times * deadline_s, program)
+            took.append(f"{time.monotonic() - begun:.1f} s{' without an end' if finished is None else ''}")
             outcome.tests += 1
             if finished is None:
                 outcome.unfinished.add(program.name)
@@ -271,7 +282,7 @@ def run_programs(build, mpi, programs, passed, deadline_s):
             if finished.status != 0 or not passed(finished.said):
                 outcome.failed.add(program.name)
         new = {program.name} & set(new_failures(outcomes))
-        print(f"{mpi} {program.name}:{' fails with the interposer alone' if new else ' the same'}", flush=True)
+        print(f"{mpi} {program.name}:{' fails with the interposer alone' if new else ' the same'} ({', '.join(took)})", flush=True)
     return outcomes
 
 
