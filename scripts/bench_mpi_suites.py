@@ -9,8 +9,8 @@ SOURCE is a folder with the program's source: mpi4py of the version of Debian's 
 HPCC 1.5.0, MPICH 4.0.2 (`apt-get source mpich`). Each is built once against each MPI in
 BUILD/foreign. Every module of mpi4py's suite runs on two ranks (--ranks), once plain and once with
 the interposer. HPCC and ScaLAPACK's programs run in the same way on four ranks (two where the MPI
-spins), MUMPS's on two, and MPICH's tests of collectives, communicators, messages and threads on the
-ranks that their lists have, four (--most-ranks) at most. --deadline: of each of these programs and of the packages'. --packaged scalapack,mumps: the programs of Debian's packages
+spins; ScaLAPACK's on --most-ranks at most), MUMPS's on two, and MPICH's tests of collectives, communicators, messages
+and threads on the ranks that their lists have, four (--most-ranks) at most. --deadline: of each of these programs and of the packages'. --packaged scalapack,mumps: the programs of Debian's packages
 scalapack-mpi-test and mumps-test. The benchmark fails if a test fails with the interposer alone, or a program does not
 end in time with it alone. --only: the modules of mpi4py, folders of MPICH's tests or packages
 whose names contain one of these words (commas between them); --quick is --only cco, the collectives.
@@ -374,7 +374,7 @@ def parse_options():
     parser.add_argument("--mpi", choices=sorted(MPIRUN), help="one alone")
     parser.add_argument("--only", help="modules, folders or packages whose names contain one of these words")
     parser.add_argument("--ranks", type=int, default=MPI4PY_RANKS, help="of mpi4py's suite")
-    parser.add_argument("--most-ranks", type=int, default=4, help="of MPICH's tests")
+    parser.add_argument("--most-ranks", type=int, default=4, help="of MPICH's tests and ScaLAPACK's programs")
     parser.add_argument("--deadline", type=float, default=300, help="in s, of each of MPICH's tests and of the packages' programs")
     parser.add_argument("--run", choices=("all", "missing"), default="all", help="missing: what has no row in the file yet")
     parser.add_argument("--quick", action="store_true", help=f"as --only {','.join(QUICK_WORDS)}")
@@ -406,7 +406,7 @@ def main():
             if options.mpich:
                 run_mpich(build, options.mpich.resolve(), mpi, options, rows)
             if options.packaged:
-                run_packaged(build, mpi, ranks, options, rows)
+                run_packaged(build, mpi, min(ranks, options.most_ranks), options, rows)
     print_rows(rows.rows)
     return 1 if any(row["new"] for row in rows.rows) else 0
 
