@@ -54,12 +54,30 @@ def mpich_programs(tests, part, most_ranks):
     return list(once.values())
 
 
+def fitting_grids(text, ranks):
+    """Returns ScaLAPACK's input with grids of all ranks, in a column or a row, for those that need more. Its programs leave those out,
+    which are most: two ranks would solve nothing together."""
+    lines = text.splitlines(keepends=True)
+    for at in range(len(lines) - 1):
+        found = [re.match(rf"((?:\d+\s+)+)values of {name}", line) for name, line in zip("PQ", lines[at:at + 2])]
+        if not all(found):
+            continue
+        grids = [(int(p), int(q)) for p, q in zip(*(match[1].split() for match in found))]
+        grids = [(p, q) if p * q <= ranks else (ranks, 1) if p >= q else (1, ranks) for p, q in grids]
+        for side, match in enumerate(found):
+            numbers = " ".join(str(grid[side]) for grid in grids)
+            lines[at + side] = f"{numbers} {lines[at + side][match.end(1):]}"
+    return "".join(lines)
+
+
 def scalapack_programs(mpi, ranks, folder):
-    """Returns ScaLAPACK's programs, which read their input in `folder`, and leave out grids of more ranks. None if the package is not there."""
+    """Returns ScaLAPACK's programs, which read their input in `folder`. None if the package is not there."""
     tests = pathlib.Path(SCALAPACK.format(mpi=mpi))
     if not tests.exists() or not SCALAPACK_DATA.exists():
         return []
     shutil.copytree(SCALAPACK_DATA, folder, dirs_exist_ok=True)
+    for path in folder.glob("*.dat"):
+        path.write_text(fitting_grids(path.read_text("utf-8"), ranks), "utf-8")
     return [Program(path.name, [path], ranks, [], folder, None) for path in sorted(tests.glob("x[sdcz]*"))]
 
 
