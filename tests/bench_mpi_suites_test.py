@@ -7,6 +7,7 @@
 import argparse
 import json
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -106,6 +107,23 @@ class ProgramsTest(SuiteCase):
         self.assertTrue(mpi_programs.mumps_passed("  Solution is  1.00000060  2.00000048  3.0000  4.0000  4.99999905\n 7.5"))
         self.assertTrue(mpi_programs.mumps_passed("Solution is (0.9999999,0.0000) (2.00000,0.00) (3.0,0.0) (3.9999999,0.0) (5.0,0.0)\n"))
         self.assertFalse(mpi_programs.mumps_passed("Solution is 1.0 2.0 3.1 4.0 5.0\n"))
+
+    def test_grids_fit_the_ranks(self):
+        text = "4\tnumber of grids (P & Q)\n1 2 1 4\t\tvalues of P\n1 2 4 1   values of Q (NPCOL)\n1.0\tthreshold\n"
+        self.assertEqual(mpi_programs.fitting_grids(text, 2), "4\tnumber of grids (P & Q)\n1 2 1 2 values of P\n1 1 2 1 values of Q (NPCOL)\n1.0\tthreshold\n")
+        self.assertEqual(mpi_programs.fitting_grids(text, 4).split(), text.split())
+
+    def test_a_stop_of_the_machine_is_one_step_of_a_deadline(self):
+        def ends_after(waits, deadline_s):
+            left = iter(range(waits, -1, -1))
+
+            class Running:
+                def wait(self, timeout):
+                    if next(left):
+                        raise subprocess.TimeoutExpired("program", timeout)
+            return suites.ends_in_time(Running(), deadline_s)
+        self.assertTrue(ends_after(2, 3))
+        self.assertFalse(ends_after(3, 3))
 
     def test_what_fails_with_the_interposer_alone(self):
         program = mpi_programs.Program("coll/bcast 2", ["bcast"], 2, [], None, None)
