@@ -12,12 +12,12 @@ the interposer. HPCC and ScaLAPACK's programs run in the same way on four ranks 
 spins; ScaLAPACK's on --most-ranks at most), MUMPS's on two, and MPICH's tests of collectives, communicators, messages
 and threads on the ranks that their lists have, four (--most-ranks) at most. --deadline: of each of these programs and of the packages'. --packaged scalapack,mumps: the programs of Debian's packages
 scalapack-mpi-test and mumps-test. The benchmark fails if a test fails with the interposer alone, or a program does not
-end in time with it alone. --only: the modules of mpi4py, folders of MPICH's tests or packages
+end in time with it alone. --only: the modules of mpi4py, folders of MPICH's tests, MUMPS or "ScaLAPACK xs" (xd, xc, xz)
 whose names contain one of these words (commas between them); --quick is --only cco, the collectives.
 
 --json writes {"meta", "rows": [{"suite", "module", "mpi", "ranks", "tests", "skipped", "failed",
 "failed_plain", "new", "unfinished", "unfinished_plain", "calls", "taken", "left": {reason:
-calls}, "commit", "time", "command", "cpu"}]}, a row for each module of mpi4py, each folder of MPICH's tests, each package and each run of HPCC,
+calls}, "commit", "time", "command", "cpu"}]}, a row for each module of mpi4py, each folder of MPICH's tests, MUMPS, each type of ScaLAPACK's numbers and each run of HPCC,
 and writes it after each. calls: collective calls of rank 0; failed: tests that fail with the
 interposer; new: tests that fail with the interposer alone, which decide the result.
 
@@ -297,21 +297,23 @@ def run_mpich(build, source, mpi, options, rows):
 
 
 def run_packaged(build, mpi, most_ranks, options, rows):
-    """Runs the packages' programs that `rows` wants, and adds a row for each package."""
+    """Runs the packages' programs that `rows` wants, and adds a row for MUMPS, and for each type of ScaLAPACK's numbers."""
     with temporary_folder() as folder:
-        for suite, ranks, programs, passed in (
-                ("ScaLAPACK", most_ranks, mpi_programs.scalapack_programs(mpi, most_ranks, folder), mpi_programs.scalapack_passed),
-                ("MUMPS", 2, mpi_programs.mumps_programs(mpi), mpi_programs.mumps_passed)):
+        solved = mpi_programs.scalapack_programs(mpi, most_ranks, folder)
+        for suite, part, ranks, programs, passed in (
+                *(("ScaLAPACK", part, most_ranks, [program for program in solved if program.name.startswith(part)],
+                   mpi_programs.scalapack_passed) for part in mpi_programs.SCALAPACK_PARTS),
+                ("MUMPS", "", 2, mpi_programs.mumps_programs(mpi), mpi_programs.mumps_passed)):
             if suite.lower() not in options.packaged.split(","):
                 continue
             if not programs:
                 print(f"{mpi} {suite}: there are no programs; apt-get install scalapack-mpi-test mumps-test (MUMPS: Open MPI alone)")
-            elif options.wants(suite) and rows.wants(suite, "", mpi, ranks):
-                rows.add(row_of(suite, "", mpi, ranks, run_programs(build, mpi, programs, passed, options.deadline)))
+            elif options.wants(f"{suite} {part}") and rows.wants(suite, part, mpi, ranks):
+                rows.add(row_of(suite, part, mpi, ranks, run_programs(build, mpi, programs, passed, options.deadline)))
 
 
 def row_of(suite, module, mpi, ranks, outcomes):
-    """`module`: of mpi4py, or a folder of MPICH's tests; "" for the others."""
+    """`module`: of mpi4py, a folder of MPICH's tests, or the beginning of the names of ScaLAPACK's programs; "" for the others."""
     plain, ina = (outcomes[way] for way in WAYS)
     calls, taken = sum(ina.through.values()), ina.through["the switch"]
     return {"suite": suite, "module": module, "mpi": mpi, "ranks": ranks, "tests": ina.tests, "skipped": ina.skipped,

@@ -7,6 +7,7 @@ import shutil
 
 MPICH_FOLDERS = ("coll", "comm", "errors/coll", "pt2pt", "threads/coll", "threads/comm", "threads/pt2pt")
 SCALAPACK = "/usr/lib/x86_64-linux-gnu/scalapack/{mpi}-tests"
+SCALAPACK_PARTS = ("xs", "xd", "xc", "xz")  # single, double, and their complex ones
 SCALAPACK_DATA = pathlib.Path("/usr/share/scalapack")
 MUMPS = pathlib.Path("/usr/lib/mumps")
 
