@@ -104,6 +104,10 @@ class ProgramsTest(SuiteCase):
         self.assertTrue(mpi_programs.scalapack_passed(residuals.format(0)))
         self.assertFalse(mpi_programs.scalapack_passed(residuals.format(1)))
         self.assertFalse(mpi_programs.scalapack_passed("END OF TESTS.\n"))
+        table = " ScaLAPACK Test for PDHSEQR\n    N  NB    P    Q  QR Time  CHECK\n"
+        self.assertTrue(mpi_programs.scalapack_passed(table + "  500  50    1    2    10.60 PASSED\n"))
+        self.assertFalse(mpi_programs.scalapack_passed(table + "  500  50    1    1    10.60 PASSED\n  500  50    1    2    10.60 FAILED\n"))
+        self.assertFalse(mpi_programs.scalapack_passed(table))
         self.assertTrue(mpi_programs.mumps_passed("  Solution is  1.00000060  2.00000048  3.0000  4.0000  4.99999905\n 7.5"))
         self.assertTrue(mpi_programs.mumps_passed("Solution is (0.9999999,0.0000) (2.00000,0.00) (3.0,0.0) (3.9999999,0.0) (5.0,0.0)\n"))
         self.assertFalse(mpi_programs.mumps_passed("Solution is 1.0 2.0 3.1 4.0 5.0\n"))
