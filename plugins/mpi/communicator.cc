@@ -138,6 +138,8 @@ int Communicator::run(Collective& call) {
     ::sched_yield();
   }
   if (status != INA_OK) return fail(status);
+  // As in MPI's own calls: what others received before they came here leaves the attached buffer.
+  World::of_process().progress();
   const int delivered = call.deliver();
   if (delivered != MPI_SUCCESS) PMPI_Comm_call_errhandler(comm_, delivered);
   return delivered;

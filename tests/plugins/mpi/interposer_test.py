@@ -136,6 +136,13 @@ class InterposerTest(unittest.TestCase):
             self.assertEqual((status, said.strip()), (0, "all right"), errors)
             self.assertIn("MPI_Allreduce", taken(errors), errors)
 
+    def test_buffered_sends(self):
+        """What was received before a collective call needs no room in the attached buffer after it."""
+        for ranks in (2, 3):
+            status, said, errors = self.run_program(ranks, LIBRARY, program="buffered", INA_MPI_REPORT="1")
+            self.assertEqual((status, said.strip()), (0, "all right"), errors)
+            self.assertEqual((taken(errors), reasons(errors)), (["MPI_Allreduce", "MPI_Barrier"], set()), errors)
+
     def test_overlaps(self):
         """Blocks that overlap, and what is sent with what is received."""
         for ranks in (2, 4):
