@@ -108,6 +108,8 @@ class ProgramsTest(SuiteCase):
         self.assertTrue(mpi_programs.scalapack_passed(table + "  500  50    1    2    10.60 PASSED\n"))
         self.assertFalse(mpi_programs.scalapack_passed(table + "  500  50    1    1    10.60 PASSED\n  500  50    1    2    10.60 FAILED\n"))
         self.assertFalse(mpi_programs.scalapack_passed(table))
+        self.assertTrue(mpi_programs.scalapack_passed("TEST 1\nPassed 0.1 80 32\nPassed 0.1 80 32\nEnd of tests\n"))
+        self.assertFalse(mpi_programs.scalapack_passed("TEST 1\nPassed 0.1 80 32\nFailed 90. 80 32\nEnd of tests\n"))
         self.assertTrue(mpi_programs.mumps_passed("  Solution is  1.00000060  2.00000048  3.0000  4.0000  4.99999905\n 7.5"))
         self.assertTrue(mpi_programs.mumps_passed("Solution is (0.9999999,0.0000) (2.00000,0.00) (3.0,0.0) (3.9999999,0.0) (5.0,0.0)\n"))
         self.assertFalse(mpi_programs.mumps_passed("Solution is 1.0 2.0 3.1 4.0 5.0\n"))

@@ -97,9 +97,9 @@ def mpich_passed(said):
 def scalapack_passed(said):
     """All residuals are small. Their number depends on no other process."""
     failed = re.findall(r"^ *(\d+) tests completed and failed", said, re.MULTILINE)
-    if "Test for PDHSEQR" in said or "Test for PSHSEQR" in said:  # which count nothing
-        verdicts = re.findall(r"\b(PASSED|FAILED)\b", said)
-        return bool(verdicts) and "FAILED" not in verdicts
+    if re.search(r"Test for P[DS]HSEQR|^(?:Passed|Failed) ", said, re.MULTILINE):  # xdhseqr and xdsvd, which count nothing
+        verdicts = re.findall(r"\b(PASSED|FAILED)\b|^(?:(Passed)|(Failed)) ", said, re.MULTILINE)
+        return all(passed.upper() == "PASSED" for found in verdicts for passed in found if passed) and bool(verdicts)
     return "END OF TESTS" in said and bool(failed) and all(int(number) == 0 for number in failed)
 
 
