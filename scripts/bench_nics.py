@@ -22,8 +22,8 @@ from guest import NoKernel  # noqa: E402
 def row_of(driver, name, outcome):
     case = cases.CASES[name]
     return {"driver": driver, "case": name, "mtu": case.mtu, "vlan": case.vlan, "bridged": case.bridged,
-            "lanes": case.lanes, "event": case.event, "correct": bool(outcome and outcome.correct),
-            "tcp_passes": outcome.tcp_passes if outcome else None}
+            "lanes": case.lanes, "event": None if case.event == "-" else case.event,
+            "correct": bool(outcome and outcome.correct), "tcp_passes": outcome.tcp_passes if outcome else None}
 
 
 def fails(row):
