@@ -127,7 +127,6 @@ def make_root(root, kernel_folder, programs, library_folder):
     for path in (*drivers, *map(pathlib.Path, TOOLS), *needed):
         if not path.is_relative_to(library_folder):
             put(root, path)
-    # A driver is also found by the names in the folder above.
     modules = in_order(kernel_folder, MODULES)
     for module in modules:
         shutil.copy(module, root / "modules")
