@@ -46,6 +46,13 @@ CASES = {
 }
 
 
+def kernel(build):
+    """The guest's, which lies in the build folder once it has been downloaded."""
+    cache = build / "nic-guest"
+    cache.mkdir(exist_ok=True)
+    return guest.kernel(cache)
+
+
 def qemu_version():
     return guest.run("qemu-system-x86_64", "--version").split()[3]
 
@@ -62,9 +69,7 @@ def run(build, driver, names=tuple(CASES), show=lambda line: None):
     outcomes = {}
     with tempfile.TemporaryDirectory(prefix="ina-nic-") as folder:
         folder = pathlib.Path(folder)
-        cache = build / "nic-guest"
-        cache.mkdir(exist_ok=True)
-        guest.make(folder, cache, [build / program for program in PROGRAMS], build / "client",
+        guest.make(folder, kernel(build), [build / program for program in PROGRAMS], build / "client",
                    [CASES[name].line(name) for name in names])
         machine = Machine(folder, NICS[driver])
         try:

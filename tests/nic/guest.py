@@ -133,9 +133,8 @@ def make_root(root, kernel_folder, programs, library_folder):
     (root / "modules/order").write_text("".join(f"{module.name}\n" for module in modules))
 
 
-def make(folder, cache, programs, library_folder, cases):
+def make(folder, kernel_folder, programs, library_folder, cases):
     """Makes `folder`/vmlinuz and `folder`/initrd; `cases`: lines for guest_init.sh."""
-    kernel_folder = kernel(cache)
     root = folder / "root"
     make_root(root, kernel_folder, programs, library_folder)
     (root / "cases").write_text("".join(f"{case}\n" for case in cases))

@@ -30,7 +30,8 @@ if __name__ == "__main__":
         print(f"skipped: {lacks}")
         sys.exit(SKIPPED)
     try:
-        unittest.main(argv=sys.argv[:1])
+        cases.kernel(BUILD)
     except NoKernel as error:
         print(f"skipped: {error}")
         sys.exit(SKIPPED)
+    unittest.main(argv=sys.argv[:1])
